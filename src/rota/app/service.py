@@ -227,7 +227,7 @@ class _Defining:
             self.done.set()
 
     async def _define_for_builds(self, builds: Builds) -> None:
-        """A queue in which actions fail that nobody could ever carry out, unless it is there."""
+        """Define the queue of builds unless it exists; actions in it fail if no worker could ever run them."""
         there = cast(tuple[Queue, ...], (await self._driver.ask(ListQueues(tenant=DEFAULT_TENANT)))[0])
         check_queues(builds.queue, builds.instances, there)
         if all(queue.name != BUILDS_QUEUE for queue in there):

@@ -349,7 +349,7 @@ def _reach(working: Working) -> Reach:
 
 
 def _properties(working: Working, has_builds: bool, has_queries: bool) -> Pairs:
-    """What the worker advertises; of builds and queries only if it runs them, and nobody has said otherwise."""
+    """What the worker advertises; of builds and queries only if it runs them and the settings do not say otherwise."""
     found = query_properties() if has_queries else {}
     if has_builds:
         found[SANDBOX] = NONE if working.build_sandbox == NONE else BUBBLEWRAP

@@ -77,7 +77,7 @@ async def serve(config: "Config", signals: Signals, *, with_worker: bool) -> int
 
 
 def note_data_above(config: "Config") -> None:
-    """Say so if a service starts anew below a folder with data: whoever typed it may have meant that one."""
+    """Warn if a service starts anew below a folder with data: that folder may have been meant."""
     found = find_folder()
     if "server.data" not in config.sources and found != DEFAULT_FOLDER:
         tell(f"there is data in {found}, and none here: starting in {DEFAULT_FOLDER}. That one: --data {found}")

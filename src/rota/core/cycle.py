@@ -267,7 +267,7 @@ class _Pass:
         if not woken:
             return 0
         before = self.now - quiet_ms(item, self.view.settings, self.now, late=late)
-        # Whoever is told that a pool has opened is told in the turn in which it does.
+        # Sessions are told that a pool has opened in the turn in which it does.
         before = max(before, item.opened_at - 1)
         return self.audience.ranks_of([session for session, woken_at in woken.items() if woken_at > before])
 

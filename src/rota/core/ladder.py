@@ -15,7 +15,7 @@ NO_FIT = "queued but no worker fits: "
 NO_FIT_CHARS_MAX = 300
 NOT_CLAIMED = "offered but not claimed: "
 STILL_QUEUED = "queued and not claimed: "
-# How the error of a task begins that was parked, or has failed, because nobody could ever run it or did.
+# How the error of a task begins that was parked, or failed, because no worker could ever run it or no session did.
 PARKED_UNSERVED = "no registered worker could run this"
 PARKED_UNCLAIMED = "idle sessions were told of this and none claimed it"
 PARKED_QUEUED = "no session claimed this"

@@ -103,7 +103,7 @@ _PROGRESS: dict[TaskState, tuple[TaskState, ...]] = {
     CANCELLED: (),
 }
 
-# Moves that only a person makes: what a task came to that nobody ran. A task that has been judged goes back to `none`
+# Moves that only a person makes: the result of a task that did not run. A task that has been judged goes back to `none`
 # first, so these and the resets are all that marking needs.
 TASK_MARKS: frozenset[tuple[TaskState, TaskState]] = frozenset({(NONE, SUCCESS), (NONE, FAILED), (NONE, SKIPPED)})
 

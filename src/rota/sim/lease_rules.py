@@ -220,7 +220,7 @@ class LeaseRules:
             return
         worker = model.facts.worker("shared", lease.worker)
         waited = change.at - revoked_at + lease.timeout_ms
-        # Whoever was struck off, or is another process by now, holds nothing.
+        # A worker that was removed, or is another process by now, holds nothing.
         is_same = worker is not None and worker.incarnation == lease.incarnation
         if is_same and waited < model.mix.limits.lease_ms:
             raise Broken(f"P-REGRANT: {run}/{change.task} counted for {waited} ms of its lease, and runs")

@@ -103,7 +103,7 @@ async def test_an_action_beside_one_that_writes_to_shared_inputs_is_run_again_by
     beside = asyncio.ensure_future(stage.sh(innocent, inputs))
     guilty = await stage.sh(f"chmod u+w shared; echo changed > shared; test -e {gone} || echo > {go}", inputs)
     assert (await beside).out == b"as it should be"
-    assert guilty.over.outcome is Outcome.SUCCESS, "with an input of its own it hurts nobody"
+    assert guilty.over.outcome is Outcome.SUCCESS, "with an input of its own it hurts no other action"
 
 
 @staged()

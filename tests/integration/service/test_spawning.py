@@ -23,7 +23,7 @@ LEASE_S = 12
 
 
 def start(stage: Stage, spawners: str, *, sweep_s: int = 1, **env: str) -> Process:
-    """Start a service with a short ladder. Six sweeps are the time that somebody who is started has before parking."""
+    """Start a service with a short ladder. Six sweeps are the time that a started session has before parking."""
     ladder = f"[server]\nstarve_s = 1\nsweep_s = {sweep_s}\n"
     (stage.folder / "rota.toml").write_text(f"{ladder}\n{spawners}", encoding="utf-8")
     return stage.start_up("--slots=1", env=env)

@@ -48,7 +48,7 @@ def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
 
 
 def count_move(state: State, run: LiveRun, here: TaskState, to: TaskState) -> None:
-    """Count a move for whoever measures."""
+    """Count a move, for metrics."""
     state.moves[here, to] += 1
     key = (run.row.name, here, to)
     state.moved[key] = state.moved.get(key, 0) + 1

@@ -145,7 +145,7 @@
     document.getElementById(`L${number}`)?.scrollIntoView({ block: "center" });
   };
 
-  // Whoever scrolls to where no lines are is given those that belong there.
+  // Scrolling to a place without lines loads the lines that belong there.
   const onScroll = () => {
     if (!to) return;
     const begin = above.offsetHeight;

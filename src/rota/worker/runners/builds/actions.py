@@ -50,7 +50,7 @@ class Command(Struct, frozen=True):
     uses_paths: bool
     has_trees: bool
     has_folders: bool
-    # As whom a command in a root file system runs.
+    # The user and group of a command in a root file system.
     uid: int = 0
     gid: int = 0
 

@@ -143,7 +143,7 @@ class Carrier:
         try:
             return await self._try(job, times, is_private=job.is_root)
         except InputSpoilt:
-            # It or another: nobody knows. With inputs of its own it hurts no other, and no other hurts it.
+            # Which action wrote to the input is unknown. With private inputs neither can hurt the other.
             return await self._try(job, times, is_private=True)
 
     async def _try(self, job: Job, times: Times, *, is_private: bool) -> AttemptOver:

@@ -32,7 +32,7 @@ _APART = ("--unshare-user", "--unshare-net", "--unshare-ipc", "--unshare-uts", "
 _PROCESSES = ("--unshare-pid", "--proc", "/proc")
 # Where a container forbids another /proc, processes outside are seen, though not touched.
 _NO_PROCESSES = ("--ro-bind", "/proc", "/proc")
-# "nobody", who is in every list of users and owns nothing.
+# The user with the least rights, who is in every list of users and owns no files.
 _USER = ("--uid", "65534", "--gid", "65534")
 _PROGRAMS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # What compilers, linkers and interpreters look at. There are no keys and no passwords among it.
