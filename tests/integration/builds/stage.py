@@ -1,17 +1,20 @@
 """A front end and a build runner with a real supervisor, in a folder of their own."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from msgspec.structs import replace
 
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
+from rota.core.errors import Refused
 from rota.core.ids import Digest
 from rota.stores.blobs import open_blobs
 from rota.wire.builds import BUILD, NONE, BuildResult, BuildWork, decode_result, encode_build
@@ -23,7 +26,7 @@ from rota.worker.accounts import Account
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sources
-from rota.worker.runners.builds.sandbox import find_sandbox
+from rota.worker.runners.builds.sandbox import AUTO, find_sandbox
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
 from tests.integration.builds.front_end import FrontEnd
@@ -34,6 +37,19 @@ TENANT = "acme"
 
 # What is in an input tree: bytes are a file, ("x", bytes) one that can be run, a string a link, a dict a folder.
 Node = Any
+
+
+def _has_sandbox() -> bool:
+    try:
+        return find_sandbox(AUTO) is not None
+    except Refused:
+        return False
+
+
+# On a build server it has to be there.
+in_sandbox = pytest.mark.skipif(
+    not _has_sandbox() and "CI" not in os.environ, reason="bubblewrap is not here, or does not work here"
+)
 
 
 class Done:

@@ -9,7 +9,7 @@ from rota.core.model import FailureClass
 from rota.wire.builds import BUBBLEWRAP, NONE
 from rota.worker.runners.builds import outputs
 from rota.worker.runners.builds.carrying import DEADLINE_EXCEEDED, INVALID_ARGUMENT
-from tests.integration.builds.stage import Stage, staged
+from tests.integration.builds.stage import Stage, in_sandbox, staged
 
 # What to run, the exit code, the status of the API, and the class of the failure. Each prints on both streams.
 INPUTS = {"shared": b"content", "d": {"e": b"e"}}
@@ -28,7 +28,7 @@ DEEDS: list[tuple[str, int, int, FailureClass]] = [
 ]
 
 
-@pytest.mark.parametrize("sandbox", [NONE, BUBBLEWRAP])
+@pytest.mark.parametrize("sandbox", [NONE, pytest.param(BUBBLEWRAP, marks=in_sandbox)])
 def test_each_has_a_result_and_is_not_charged_to_the_worker(
     sandbox: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -49,7 +49,7 @@ def test_each_has_a_result_and_is_not_charged_to_the_worker(
     play(tmp_path)
 
 
-@pytest.mark.parametrize("sandbox", [NONE, BUBBLEWRAP])
+@pytest.mark.parametrize("sandbox", [NONE, pytest.param(BUBBLEWRAP, marks=in_sandbox)])
 def test_removing_everything_around_is_its_own_loss(sandbox: str, tmp_path: Path) -> None:
     @staged(sandbox=sandbox)
     async def play(stage: Stage) -> None:

@@ -7,10 +7,12 @@ from rota.wire.builds import BUILD, BuildWork, encode_build
 from rota.wire.reapi import remote_execution_pb2 as rx
 from rota.wire.reapi.digests import digest_of
 from tests.integration.builds.front_end import FrontEnd
+from tests.integration.builds.stage import in_sandbox
 from tests.integration.http_stage import staged
 from tests.integration.page_stage import look
 
 
+@in_sandbox
 def test_an_action_is_shown_with_what_it_came_to_and_how_long_each_part_took():
     with staged(slots=1) as stage:
         front = FrontEnd()

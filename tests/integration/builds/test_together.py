@@ -16,11 +16,12 @@ from rota.wire.builds import BUILD, BuildWork, decode_result, encode_build
 from rota.wire.reapi import remote_execution_pb2 as rx
 from rota.wire.reapi.digests import as_message, digest_of, read_digest
 from tests.integration.builds.front_end import FrontEnd
-from tests.integration.builds.stage import PATIENCE_S, TENANT, Done, open_stage
+from tests.integration.builds.stage import PATIENCE_S, TENANT, Done, in_sandbox, open_stage
 from tests.unit.api.reapi.stage import gate_of
 from tests.unit.api.reapi.stage import staged as serving
 
 
+@in_sandbox
 def test_a_run_of_one_action_goes_through_a_coordinator(tmp_path: Path) -> None:
     async def play() -> None:
         front = FrontEnd()

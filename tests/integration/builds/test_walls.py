@@ -8,26 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.errors import Refused
 from rota.core.model import FailureClass
 from rota.wire.builds import BUBBLEWRAP, NONE
 from rota.worker.accounts import find_account
 from rota.worker.runners.builds.sandbox import AUTO, find_sandbox
-from tests.integration.builds.stage import PATIENCE_S, Stage, open_stage, staged
+from tests.integration.builds.stage import PATIENCE_S, Stage, in_sandbox, open_stage, staged
 from tests.refusals import refused
 
-
-def _has_sandbox() -> bool:
-    try:
-        return find_sandbox(AUTO) is not None
-    except Refused:
-        return False
-
-
-# On a build server it has to be there.
-in_sandbox = pytest.mark.skipif(
-    not _has_sandbox() and "CI" not in os.environ, reason="bubblewrap is not here, or does not work here"
-)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 
