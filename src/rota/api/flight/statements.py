@@ -180,10 +180,13 @@ class Statements:
                 for handle, each in idle
                 if not each.is_over and now - each.seen_at > self._bounds.grace_s
             ]
+            # Before they are cancelled, so that no fetch starts on a query that is about to end.
+            for handle, _ in unfetched:
+                del self._begun[handle]
         for handle, each in unfetched:
-            if _cancel(each, "nobody fetched it"):
+            if not _cancel(each, "nobody fetched it"):
                 with self._lock:
-                    self._begun.pop(handle, None)
+                    self._begun[handle] = each
 
     def close(self) -> None:
         """End everything that goes on, and whatever is begun from now on."""

@@ -98,6 +98,23 @@ def test_a_query_that_nobody_fetches_is_ended_after_the_grace(statements: Statem
         statements.find(ALICE, handle)
 
 
+def test_no_fetch_starts_while_a_query_is_ended(statements: Statements, clock: Clock) -> None:
+    found: list[str] = []
+
+    class FetchedAtItsEnd(Asked):
+        def cancel(self, reason: str = "") -> None:
+            try:
+                statements.find(ALICE, handle)
+            except Refused as refused:
+                found.append(refused.code)
+            super().cancel(reason)
+
+    handle, asked = begin(statements, query=FetchedAtItsEnd())
+    clock.now += 61
+    statements.sweep()
+    assert (asked.ended, found) == (["nobody fetched it"], ["run.unknown"])
+
+
 def test_a_query_that_somebody_waits_for_is_left_alone_for_as_long(statements: Statements, clock: Clock) -> None:
     handle, asked = begin(statements)
     begun = statements.find(ALICE, handle)
