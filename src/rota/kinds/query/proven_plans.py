@@ -213,8 +213,17 @@ _FRAME = re.compile(
 )
 _UNITS = ("ROWS", "RANGE", "GROUPS")
 _BOUNDS = ("ROW", "PRECEDING", "FOLLOWING")
-# Options of files for people.
+# What a field is to people, where they could have written it.
 _CALLED = {
+    ("plan", 17): "a scan of Avro files",
+    ("plan", 18): "a plan node of an extension",
+    ("plan", 20): "EXPLAIN",
+    ("plan", 23): "EXPLAIN ANALYZE",
+    ("plan", 24): "COPY to JSON files",
+    ("plan", 25): "a symmetric hash join",
+    ("plan", 28): "COPY to CSV files",
+    ("plan", 29): "COPY to Parquet files",
+    ("type", 29): "the type Union",
     ("csv options", 5): "compression of CSV files",
     ("csv options", 13): "null_regex of CSV files",
     ("csv options", 15): "double_quote of CSV files",
@@ -313,7 +322,7 @@ def _check(content: bytes, message: str, depth: int) -> None:
     for number, value in _fields(content):
         match known.get(number):
             case None:
-                called = _CALLED.get((message, number), f"field {number} of a {message}")
+                called = _CALLED.get((message, number), f"part of a {message} (field {number} of its encoding)")
                 raise _Unproven(f"{called} is not known to survive being sent")
             case "value":
                 pass

@@ -230,6 +230,20 @@ def test_what_does_not_survive_is_not_listed(oracle: Oracle, what: str) -> None:
     assert why_unproven(oracle.plan(LOST[what]).to_bytes())
 
 
+@pytest.mark.parametrize(
+    ("named", "sql"),
+    [
+        ("EXPLAIN is", "explain select 1"),
+        ("EXPLAIN ANALYZE is", "explain analyze select 1"),
+        ("COPY to CSV files is", "copy (select 1) to '/nowhere/x.csv'"),
+        ("COPY to JSON files is", "copy (select 1) to '/nowhere/x.json'"),
+        ("COPY to Parquet files is", "copy (select 1) to '/nowhere/x.parquet'"),
+    ],
+)
+def test_a_reason_says_what_was_written_rather_than_a_number(oracle: Oracle, named: str, sql: str) -> None:
+    assert why_unproven(oracle.plan(sql).to_bytes()).startswith(named)
+
+
 @pytest.mark.parametrize("table", constructs.SCANS)
 def test_options_of_files_are_listed_if_they_survive(oracle: Oracle, table: str) -> None:
     engine = SqlEngine(dict(PLANNING))
