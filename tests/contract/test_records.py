@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct, inspect
 
 from rota.core import records as kept
-from rota.core.records import RECORD_TYPES, Audit, Batch, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_NAMES, RECORD_TYPES, Audit, Batch, Record, Run, Story, Task, key_of
 from rota.core.states import TaskState
 from tests.contract.records import (
     anything,
@@ -107,7 +107,7 @@ def parts_of(kind: inspect.Type) -> list[type[Struct]]:
 
 def test_every_type_that_a_batch_may_put_is_generated() -> None:
     assert set(get_args(Record)) == set(RECORD_TYPES), "Record and RECORD_TYPES list different types"
-    assert {key_of(filled(cls))[0] for cls in RECORD_TYPES} == {cls.__name__ for cls in RECORD_TYPES}
+    assert {key_of(filled(cls))[0] for cls in RECORD_TYPES} == {*RECORD_NAMES.values()}
 
 
 def test_every_struct_of_the_records_module_is_stored_or_part_of_what_is() -> None:

@@ -6,7 +6,7 @@ SEEDS = 6
 FINGERPRINTS = f"""
 from rota.sim.hunt import run_seed
 for result in map(run_seed, range({SEEDS})):
-    print(result.fingerprint, result.changes, *result.happened.items())
+    print(result.fingerprint, result.events, result.changes, *result.happened.items())
 """
 
 

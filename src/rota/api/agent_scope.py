@@ -16,6 +16,7 @@ from rota.core.ids import RunId
 from rota.core.model import AGENTS_QUEUE, Graph, Pairs
 from rota.core.pauses import scope_of
 from rota.core.questions import WorkerView
+from rota.core.tags import tag_of
 from rota.ports import StoreReader
 from rota.wire import sessions as ss
 from rota.wire.requests import AwaitRun, GetService
@@ -72,7 +73,7 @@ async def check_request(coordinator: Coordinator, who: Principal, request: Any) 
         if requires is not None and is_visible(who, requires):
             return
         raise _beyond(who, f"item {request.run[:100]!r}", "run")
-    raise _beyond(who, type(request).__name__, "")
+    raise _beyond(who, tag_of(request), "")
 
 
 def check_unbound(who: Principal, what: str) -> None:

@@ -14,6 +14,7 @@ from rota.core import history as hs
 from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
+from rota.core.tags import tag_of
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.queries import QUERY
@@ -234,7 +235,7 @@ class Principal(Struct, frozen=True):
             return
         need = NEEDS.get(type(request))
         if need is None:
-            raise Refused("field.type", f"{type(request).__name__} is not asked from outside")
+            raise Refused("field.type", f"{tag_of(request)} is not asked from outside")
         if self.role is Role.ANALYST and isinstance(request, OF_ANALYSTS):
             need = Role.ANALYST
         self.may(need, ANY_TENANT if isinstance(request, OF_ALL_TENANTS) else request.tenant)

@@ -14,6 +14,7 @@ from rota.api.desk import Desk
 from rota.api.request_limits import check_head
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Story
+from rota.core.tags import tag_of
 from rota.wire.large_requests import SMALL_BYTES_MAX, number_of, read_head
 from rota.wire.requests import (
     AwaitRun,
@@ -121,7 +122,7 @@ class Counter(ABC):
             self._watch(request, request.body)
         else:
             begun = self._held if goes_on else self._asking
-            task = asyncio.get_running_loop().create_task(self._ask(request), name=type(body).__name__)
+            task = asyncio.get_running_loop().create_task(self._ask(request), name=tag_of(body))
             begun[request.number] = task.cancel
             task.add_done_callback(lambda _: self._over(begun, request.number, task.cancel))
 
@@ -147,7 +148,7 @@ class Counter(ABC):
         except (Refused, Unavailable) as trouble:
             self._trouble(request, trouble)
         except Exception as error:  # an error of ours; whoever asked must not wait for ever
-            self._trouble(request, self._desk.failed(type(request.body).__name__, error))
+            self._trouble(request, self._desk.failed(tag_of(request.body), error))
 
     def _watch(self, request: Request, watch: Watch) -> None:
         number = request.number

@@ -34,6 +34,7 @@ from rota.core.model import Graph
 from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
+from rota.core.tags import tag_of
 from rota.ports import BlobLost, Blobs, StoreReader
 from rota.wire.builds import BUILD
 from rota.wire.items import ResolveWork, SubmitWork
@@ -59,7 +60,7 @@ from rota.wire.standings import GetStream, ListStreams
 Heard = Callable[[list[Story] | None], None]
 
 BLOB_PIECE_BYTES = 1024 * 1024
-_ENDED = RunEnded.__name__.encode()
+_ENDED = tag_of(RunEnded).encode()
 
 
 class Coordinator(Protocol):

@@ -8,6 +8,7 @@ from rota.core import commands as cm
 from rota.core.bounds import BUNDLE_PACKED_BYTES_MAX
 from rota.core.errors import Refused
 from rota.core.questions import PreviewClear
+from rota.core.tags import tag_of
 from rota.wire.large_requests import BATCH_BYTES, BODY_BYTES_MAX, REQUEST_BYTES_MAX, RequestHead
 from rota.wire.requests import PutBundle
 
@@ -31,7 +32,7 @@ BYTES_MAX: dict[type, int] = {
     ),
     PutBundle: BUNDLE_PACKED_BYTES_MAX + AROUND_BYTES,
 }
-_BY_TAG = {kind.__name__: kind for kind in BYTES_MAX}
+_BY_TAG = {tag_of(kind): kind for kind in BYTES_MAX}
 
 
 def bytes_max(who: Principal, tag: str) -> int:

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -26,6 +26,7 @@ from rota.core.history import GetGraph
 from rota.core.ids import BlobRef, CommandId, Millis, ScheduleId
 from rota.core.model import Graph
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
+from rota.core.tags import tag_of
 from rota.wire.deployments import Broken, Compiled, check_workflow_name
 from rota.wire.given import packed
 from rota.wire.instants import When, check_instants, end_of, instant
@@ -227,6 +228,6 @@ class Deploying(Operating):
         """Make no more runs of a backfill, and cancel those that have not ended."""
         await self._change(CancelBackfill, backfill=backfill)
 
-    async def _change(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
-        command_id = f"{kind.__name__}-{secrets.token_hex(8)}"
+    async def _change(self, kind: type[ClientCommand], **fields: Any) -> None:
+        command_id = CommandId(f"{tag_of(kind)}-{secrets.token_hex(8)}")
         await self.ask(kind(tenant=self.line.tenant, command_id=command_id, **fields))

@@ -10,6 +10,7 @@ from rota.core.ids import Millis
 from rota.core.records import Growth, Story
 from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
 from rota.core.story import Namer, RunChange, is_told, read_story, tell
+from rota.core.tags import tag_of
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -32,7 +33,7 @@ class Happening(Struct, frozen=True, kw_only=True):
 
 def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Happening]:
     """What a change means for each task it is about; `namer` gives tasks their ids."""
-    what = type(change).__name__
+    what = tag_of(change)
     text = "" if isinstance(change, ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) else tell(change, namer)
 
     def of_task(
@@ -102,7 +103,7 @@ def _gone_to(change: ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) -> str
             return change.state
 
 
-_MOVED = ch.RunMoved.__name__.encode()
+_MOVED = tag_of(ch.RunMoved).encode()
 
 
 def moves_of(parts: Iterable[Story]) -> list[str]:

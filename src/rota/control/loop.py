@@ -70,6 +70,7 @@ from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.spans import show_instant
 from rota.core.state import State
+from rota.core.tags import tag_of
 from rota.core.waking import stir_all
 from rota.wire.frames import WorkerFrame
 
@@ -306,11 +307,11 @@ class Loop:
         self.trouble.append(Tell("fault", (("where", where), ("error", f"{type(error).__name__}: {error}"[:500]))))
 
     def _fault(self, command: Command, error: Exception, now: Millis) -> None:
-        self._note(type(command).__name__, error)
+        self._note(tag_of(command), error)
         run = self.state.runs.get(run_of(command, self.state))
         if run is None or run.row.fault:
             return
-        text = f"{type(command).__name__}: {type(error).__name__}: {error}"[:500]
+        text = f"{tag_of(command)}: {type(error).__name__}: {error}"[:500]
         self._apply([RunFaulted(*run.key, now, text)])
 
     def _apply(self, changes: list[Change]) -> None:
@@ -421,7 +422,7 @@ class Loop:
         except Refused as refused:
             return refused
         except Exception as error:
-            self._note(type(question).__name__, error)
+            self._note(tag_of(question), error)
             return Unavailable("leader.none", "the scheduler met an error while reading")
 
     def _refuse_now(self, ask: Ask, refusal: Unavailable) -> list[Intent]:

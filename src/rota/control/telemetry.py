@@ -21,6 +21,7 @@ from rota.core.ids import Millis
 from rota.core.overview import WORKER_STANDINGS, standing_of
 from rota.core.records import Batch
 from rota.core.state import DEFAULT_QUEUE, State
+from rota.core.tags import tag_of
 from rota.core.why import bucket_reasons
 from rota.wire.metrics import CALLS, OTHER, Calls, Labelled, Metric
 from rota.wire.standings import StreamsView
@@ -187,7 +188,7 @@ def _counts(loop: Loop | None) -> dict[str, Labelled]:
         return {f"rota_{name}_total": {} for name in names}
     state, tally = loop.state, loop.tally
     return {
-        "rota_decisions_total": {(kind.__name__, out): n for (kind, out), n in tally.by_command.items()},
+        "rota_decisions_total": {(tag_of(kind), out): n for (kind, out), n in tally.by_command.items()},
         "rota_scheduler_decisions_total": {(sort,): n for sort, n in tally.decisions(state).items()},
         "rota_transitions_total": {(here, there, graph): n for (graph, here, there), n in tally.moves.items()},
         "rota_interruptions_total": {(): state.interruptions},

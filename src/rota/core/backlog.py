@@ -25,11 +25,11 @@ from rota.core.why import explain
 BACKLOG_MAX = 500
 
 
-class GetScheduler(Question, frozen=True, kw_only=True):
+class GetScheduler(Question, frozen=True, kw_only=True, tag="GetScheduler"):
     """How the tenant's work that is claimed stands: pauses, and how much of it waits, is held or needs attention."""
 
 
-class ListBacklog(Question, frozen=True, kw_only=True):
+class ListBacklog(Question, frozen=True, kw_only=True, tag="ListBacklog"):
     """Work that waits to be claimed, in the order in which it would be. `scope` is one of those that can be paused."""
 
     scope: str = ""

@@ -12,7 +12,7 @@ from rota.core.records import Audit, Growth, Pause, Receipt, Run, Schedule, Slic
 from rota.core.states import RunState, TaskState
 
 
-class Change(Struct, frozen=True, gc=False, array_like=True, tag=True):
+class Change(Struct, frozen=True, gc=False, array_like=True):
     """One thing that happened."""
 
 
@@ -23,19 +23,19 @@ class OfRun(Change, frozen=True):
     run: RunId
 
 
-class RunSubmitted(Change, frozen=True):
+class RunSubmitted(Change, frozen=True, tag="RunSubmitted"):
     """A run was accepted; it waits to start, unless its row says that it runs."""
 
     row: Run
 
 
-class RunStarted(OfRun, frozen=True):
+class RunStarted(OfRun, frozen=True, tag="RunStarted"):
     """A run began to schedule its tasks."""
 
     at: Millis
 
 
-class RunEnded(OfRun, frozen=True):
+class RunEnded(OfRun, frozen=True, tag="RunEnded"):
     """A run reached its result."""
 
     state: RunState
@@ -43,27 +43,27 @@ class RunEnded(OfRun, frozen=True):
     reason: str
 
 
-class RunReopened(OfRun, frozen=True):
+class RunReopened(OfRun, frozen=True, tag="RunReopened"):
     """An ended run has work again."""
 
     at: Millis
 
 
-class RunPaused(OfRun, frozen=True):
+class RunPaused(OfRun, frozen=True, tag="RunPaused"):
     """A run was paused or resumed."""
 
     paused: bool
     at: Millis
 
 
-class RunUnblocked(OfRun, frozen=True):
+class RunUnblocked(OfRun, frozen=True, tag="RunUnblocked"):
     """A run that this one waited for has succeeded."""
 
     after: RunId
     at: Millis
 
 
-class RunApproved(OfRun, frozen=True):
+class RunApproved(OfRun, frozen=True, tag="RunApproved"):
     """A person approved of a run, or did not; then it has ended."""
 
     approved: bool
@@ -72,7 +72,7 @@ class RunApproved(OfRun, frozen=True):
     at: Millis
 
 
-class RunStopping(OfRun, frozen=True):
+class RunStopping(OfRun, frozen=True, tag="RunStopping"):
     """A run is being ended from outside: cancelled, or out of time."""
 
     state: RunState
@@ -80,33 +80,33 @@ class RunStopping(OfRun, frozen=True):
     reason: str
 
 
-class RunFaulted(OfRun, frozen=True):
+class RunFaulted(OfRun, frozen=True, tag="RunFaulted"):
     """Deciding for this run met an error of ours; the run is held and others go on."""
 
     at: Millis
     fault: str
 
 
-class RunGrew(OfRun, frozen=True):
+class RunGrew(OfRun, frozen=True, tag="RunGrew"):
     """Tasks were added to a living run, or a width became known."""
 
     growth: Growth
     at: Millis
 
 
-class PendingSet(OfRun, frozen=True):
+class PendingSet(OfRun, frozen=True, tag="PendingSet"):
     """What is left of a cascade that did not fit one turn."""
 
     pending: tuple[Slice, ...]
 
 
-class RunArchived(OfRun, frozen=True):
+class RunArchived(OfRun, frozen=True, tag="RunArchived"):
     """An ended run moved to history."""
 
     at: Millis
 
 
-class RunRevived(Change, frozen=True):
+class RunRevived(Change, frozen=True, tag="RunRevived"):
     """An ended run left history: somebody wants something of it."""
 
     row: Run
@@ -115,7 +115,7 @@ class RunRevived(Change, frozen=True):
     at: Millis
 
 
-class RunMoved(OfRun, frozen=True):
+class RunMoved(OfRun, frozen=True, tag="RunMoved"):
     """A run was given another version of its graph. `tasks` are pairs of the old and the new number of what is kept.
 
     `params` are its parameters, completed for the other version; None if they are as before.
@@ -129,14 +129,14 @@ class RunMoved(OfRun, frozen=True):
     params: bytes | None = None
 
 
-class TasksScheduled(OfRun, frozen=True):
+class TasksScheduled(OfRun, frozen=True, tag="TasksScheduled"):
     """Tasks passed their trigger rule: scheduled, then queued."""
 
     tasks: tuple[int, ...]
     at: Millis
 
 
-class TasksSettled(OfRun, frozen=True):
+class TasksSettled(OfRun, frozen=True, tag="TasksSettled"):
     """Tasks ended without running: skipped, upstream_failed or cancelled."""
 
     tasks: tuple[int, ...]
@@ -144,7 +144,7 @@ class TasksSettled(OfRun, frozen=True):
     at: Millis
 
 
-class TasksReset(OfRun, frozen=True):
+class TasksReset(OfRun, frozen=True, tag="TasksReset"):
     """Tasks went back to `none`: cleared by a person (with a fresh budget), or what they need was lost or changed."""
 
     tasks: tuple[int, ...]
@@ -153,7 +153,7 @@ class TasksReset(OfRun, frozen=True):
     fresh: bool
 
 
-class TaskRequeued(OfRun, frozen=True):
+class TaskRequeued(OfRun, frozen=True, tag="TaskRequeued"):
     """A task that waited for its time, or for a person, is scheduled and queued again."""
 
     task: int
@@ -161,7 +161,7 @@ class TaskRequeued(OfRun, frozen=True):
     cause: str
 
 
-class TaskMarked(OfRun, frozen=True):
+class TaskMarked(OfRun, frozen=True, tag="TaskMarked"):
     """A person said what a task came to."""
 
     task: int
@@ -169,14 +169,14 @@ class TaskMarked(OfRun, frozen=True):
     at: Millis
 
 
-class RunNoted(OfRun, frozen=True):
+class RunNoted(OfRun, frozen=True, tag="RunNoted"):
     """Something was said about a run."""
 
     note: str
     at: Millis
 
 
-class TaskNoted(OfRun, frozen=True):
+class TaskNoted(OfRun, frozen=True, tag="TaskNoted"):
     """Something was said about a task."""
 
     task: int
@@ -184,7 +184,7 @@ class TaskNoted(OfRun, frozen=True):
     at: Millis
 
 
-class TaskAmended(OfRun, frozen=True):
+class TaskAmended(OfRun, frozen=True, tag="TaskAmended"):
     """A task was given other requirements."""
 
     task: int
@@ -192,7 +192,7 @@ class TaskAmended(OfRun, frozen=True):
     at: Millis
 
 
-class TaskEnded(OfRun, frozen=True):
+class TaskEnded(OfRun, frozen=True, tag="TaskEnded"):
     """A task without a lease was ended or parked."""
 
     task: int
@@ -202,7 +202,7 @@ class TaskEnded(OfRun, frozen=True):
     error: str
 
 
-class TaskStarved(OfRun, frozen=True):
+class TaskStarved(OfRun, frozen=True, tag="TaskStarved"):
     """A task that nobody can serve went one cycle further up the ladder. `note` is what to say about it, if new."""
 
     task: int
@@ -212,7 +212,7 @@ class TaskStarved(OfRun, frozen=True):
     note: str = ""
 
 
-class LeaseGranted(OfRun, frozen=True):
+class LeaseGranted(OfRun, frozen=True, tag="LeaseGranted"):
     """A worker was given the right to one attempt."""
 
     task: int
@@ -227,7 +227,7 @@ class LeaseGranted(OfRun, frozen=True):
     token_hash: str = ""
 
 
-class TokenReplaced(OfRun, frozen=True):
+class TokenReplaced(OfRun, frozen=True, tag="TokenReplaced"):
     """A claim was repeated: its lease is spoken for with another secret, and the former one is void."""
 
     task: int
@@ -236,7 +236,7 @@ class TokenReplaced(OfRun, frozen=True):
     at: Millis
 
 
-class AttemptStarted(OfRun, frozen=True):
+class AttemptStarted(OfRun, frozen=True, tag="AttemptStarted"):
     """The worker said that it started."""
 
     task: int
@@ -244,7 +244,7 @@ class AttemptStarted(OfRun, frozen=True):
     at: Millis
 
 
-class AttemptEnded(OfRun, frozen=True):
+class AttemptEnded(OfRun, frozen=True, tag="AttemptEnded"):
     """The one outcome of an attempt."""
 
     task: int
@@ -262,7 +262,7 @@ class AttemptEnded(OfRun, frozen=True):
 RELEASED = "released by its worker"
 
 
-class LeaseReturned(OfRun, frozen=True):
+class LeaseReturned(OfRun, frozen=True, tag="LeaseReturned"):
     """A lease ended without an outcome: the attempt is returned unspent, or parked when that happened too often."""
 
     task: int
@@ -277,7 +277,7 @@ class LeaseReturned(OfRun, frozen=True):
     revoked: bool = False
 
 
-class RevokedLeaseEnded(OfRun, frozen=True):
+class RevokedLeaseEnded(OfRun, frozen=True, tag="RevokedLeaseEnded"):
     """The time of a revoked lease is over, or its worker is known to have stopped: it counts no longer."""
 
     task: int
@@ -285,7 +285,7 @@ class RevokedLeaseEnded(OfRun, frozen=True):
     at: Millis
 
 
-class ReportRefused(OfRun, frozen=True):
+class ReportRefused(OfRun, frozen=True, tag="ReportRefused"):
     """A report that did not name the live lease; it changed nothing."""
 
     task: int
@@ -294,13 +294,13 @@ class ReportRefused(OfRun, frozen=True):
     at: Millis
 
 
-class WorkerRegistered(Change, frozen=True):
+class WorkerRegistered(Change, frozen=True, tag="WorkerRegistered"):
     """A worker joined, came back as a new incarnation, or described itself anew."""
 
     row: Worker
 
 
-class WorkerDrained(Change, frozen=True):
+class WorkerDrained(Change, frozen=True, tag="WorkerDrained"):
     """A worker takes no new work, or takes it again."""
 
     tenant: str
@@ -308,7 +308,7 @@ class WorkerDrained(Change, frozen=True):
     draining: bool
 
 
-class WorkerQuarantined(Change, frozen=True):
+class WorkerQuarantined(Change, frozen=True, tag="WorkerQuarantined"):
     """A worker failed too often and rests until then; with 0 it rests no longer."""
 
     tenant: str
@@ -317,7 +317,7 @@ class WorkerQuarantined(Change, frozen=True):
     cause: str = ""
 
 
-class WorkerGone(Change, frozen=True):
+class WorkerGone(Change, frozen=True, tag="WorkerGone"):
     """A worker said good-bye or was silent for so long that it is no longer counted as registered."""
 
     tenant: str
@@ -325,33 +325,33 @@ class WorkerGone(Change, frozen=True):
     at: Millis
 
 
-class QueuePut(Change, frozen=True):
+class QueuePut(Change, frozen=True, tag="QueuePut"):
     """A queue was defined."""
 
     queue: Queue
 
 
-class PoolPut(Change, frozen=True):
+class PoolPut(Change, frozen=True, tag="PoolPut"):
     """A pool was defined."""
 
     pool: Pool
     at: Millis
 
 
-class PoolDropped(Change, frozen=True):
+class PoolDropped(Change, frozen=True, tag="PoolDropped"):
     """A pool was removed."""
 
     tenant: str
     name: str
 
 
-class TenantPut(Change, frozen=True):
+class TenantPut(Change, frozen=True, tag="TenantPut"):
     """A tenant was given its share."""
 
     tenant: Tenant
 
 
-class GraphPut(Change, frozen=True):
+class GraphPut(Change, frozen=True, tag="GraphPut"):
     """A definition was stored under its digest."""
 
     tenant: str
@@ -360,21 +360,21 @@ class GraphPut(Change, frozen=True):
     at: Millis
 
 
-class GraphDropped(Change, frozen=True):
+class GraphDropped(Change, frozen=True, tag="GraphDropped"):
     """A definition that nothing uses any more was removed."""
 
     tenant: str
     digest: GraphDigest
 
 
-class SchedulePut(Change, frozen=True):
+class SchedulePut(Change, frozen=True, tag="SchedulePut"):
     """A schedule was defined."""
 
     schedule: Schedule
     at: Millis
 
 
-class ScheduleAdvanced(Change, frozen=True):
+class ScheduleAdvanced(Change, frozen=True, tag="ScheduleAdvanced"):
     """A schedule's cursor moved: slots up to it were made into runs or recorded as missed."""
 
     tenant: str
@@ -384,7 +384,7 @@ class ScheduleAdvanced(Change, frozen=True):
     missed: int
 
 
-class ScheduleDropped(Change, frozen=True):
+class ScheduleDropped(Change, frozen=True, tag="ScheduleDropped"):
     """A schedule was removed."""
 
     tenant: str
@@ -392,20 +392,20 @@ class ScheduleDropped(Change, frozen=True):
     at: Millis
 
 
-class WorkflowPut(Change, frozen=True):
+class WorkflowPut(Change, frozen=True, tag="WorkflowPut"):
     """A workflow was deployed, paused or resumed."""
 
     workflow: Workflow
     at: Millis
 
 
-class PausePut(Change, frozen=True):
+class PausePut(Change, frozen=True, tag="PausePut"):
     """Work of a scope was paused or resumed."""
 
     pause: Pause
 
 
-class CommandRecorded(Change, frozen=True):
+class CommandRecorded(Change, frozen=True, tag="CommandRecorded"):
     """A command was answered; a retry will get the same answer. `audit` says who asked for what, where that is kept.
 
     Of a submission it is the run itself that answers a retry, so there is no receipt.
@@ -415,7 +415,7 @@ class CommandRecorded(Change, frozen=True):
     audit: Audit | None = None
 
 
-class ReceiptDropped(Change, frozen=True):
+class ReceiptDropped(Change, frozen=True, tag="ReceiptDropped"):
     """An answer was kept long enough."""
 
     tenant: str

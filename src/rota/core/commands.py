@@ -27,7 +27,7 @@ from rota.core.model import Capacity, FailureClass, Graph, Mood, Pairs, Param, P
 from rota.core.records import Growth, Run, Task
 
 
-class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request."""
 
     tenant: str
@@ -41,7 +41,7 @@ class ClientCommand(Command, frozen=True, kw_only=True):
     actor: str = ""
 
 
-class SubmitRun(ClientCommand, frozen=True, kw_only=True):
+class SubmitRun(ClientCommand, frozen=True, kw_only=True, tag="SubmitRun"):
     """Make a run of a graph: given whole, by the digest of one that is known, or by the name of a workflow.
 
     `version` says which of the workflow's, if not the present one; `logical_at` is what the run is about, if not the
@@ -74,7 +74,7 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     zone: str = "UTC"
 
 
-class ApproveRun(ClientCommand, frozen=True, kw_only=True):
+class ApproveRun(ClientCommand, frozen=True, kw_only=True, tag="ApproveRun"):
     """Let a run that waits for a person's word go on, or end it."""
 
     run: RunId
@@ -82,21 +82,21 @@ class ApproveRun(ClientCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class CancelRun(ClientCommand, frozen=True, kw_only=True):
+class CancelRun(ClientCommand, frozen=True, kw_only=True, tag="CancelRun"):
     """End a run and everything in it."""
 
     run: RunId
     reason: str = "cancelled on request"
 
 
-class PauseRun(ClientCommand, frozen=True, kw_only=True):
+class PauseRun(ClientCommand, frozen=True, kw_only=True, tag="PauseRun"):
     """Hold a run's waiting tasks back, or let them go on. Running attempts finish."""
 
     run: RunId
     paused: bool = True
 
 
-class ClearTasks(ClientCommand, frozen=True, kw_only=True):
+class ClearTasks(ClientCommand, frozen=True, kw_only=True, tag="ClearTasks"):
     """Run tasks again that have ended, and by default everything after them, with a fresh budget.
 
     No names are all tasks. `only_failed` leaves out what ended well.
@@ -116,7 +116,7 @@ class Mark(StrEnum):
     SKIPPED = "skipped"
 
 
-class MarkTasks(ClientCommand, frozen=True, kw_only=True):
+class MarkTasks(ClientCommand, frozen=True, kw_only=True, tag="MarkTasks"):
     """Say what tasks came to, whatever they are doing. What failed because of them is judged again."""
 
     run: RunId
@@ -125,14 +125,14 @@ class MarkTasks(ClientCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RetryTasks(ClientCommand, frozen=True, kw_only=True):
+class RetryTasks(ClientCommand, frozen=True, kw_only=True, tag="RetryTasks"):
     """Do not let tasks wait any longer for their next try. No names are all that wait."""
 
     run: RunId
     tasks: tuple[TaskId, ...] = ()
 
 
-class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
+class ReleaseTasks(ClientCommand, frozen=True, kw_only=True, tag="ReleaseTasks"):
     """Take tasks from whoever has them, at no cost, and let others have them. No names are all that are held."""
 
     run: RunId
@@ -140,7 +140,7 @@ class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class NoteTask(ClientCommand, frozen=True, kw_only=True):
+class NoteTask(ClientCommand, frozen=True, kw_only=True, tag="NoteTask"):
     """Say something about a task, for whoever looks at it next; about the run if no task is named."""
 
     run: RunId
@@ -148,14 +148,14 @@ class NoteTask(ClientCommand, frozen=True, kw_only=True):
     note: str
 
 
-class MoveRun(ClientCommand, frozen=True, kw_only=True):
+class MoveRun(ClientCommand, frozen=True, kw_only=True, tag="MoveRun"):
     """Give a run another version of its workflow; 0 is the present one. What it has done is kept, task by task."""
 
     run: RunId
     version: int = 0
 
 
-class ReviveRun(Command, frozen=True, kw_only=True):
+class ReviveRun(Command, frozen=True, kw_only=True, tag="ReviveRun"):
     """Take a run out of history: somebody wants to change something about it. The machines send this."""
 
     row: Run
@@ -164,7 +164,7 @@ class ReviveRun(Command, frozen=True, kw_only=True):
     graph: Graph
 
 
-class GrowRun(ClientCommand, frozen=True, kw_only=True):
+class GrowRun(ClientCommand, frozen=True, kw_only=True, tag="GrowRun"):
     """Add tasks to a living run, or say how wide a task is that was defined without a width."""
 
     run: RunId
@@ -181,7 +181,7 @@ class Exit(StrEnum):
     CANCEL = "cancel"
 
 
-class ResolveTask(ClientCommand, frozen=True, kw_only=True):
+class ResolveTask(ClientCommand, frozen=True, kw_only=True, tag="ResolveTask"):
     """Take a parked task out of needs_attention, at no cost; `requires` replaces what it asks for."""
 
     run: RunId
@@ -190,38 +190,38 @@ class ResolveTask(ClientCommand, frozen=True, kw_only=True):
     requires: Pairs | None = None
 
 
-class LoseOutputs(ClientCommand, frozen=True, kw_only=True):
+class LoseOutputs(ClientCommand, frozen=True, kw_only=True, tag="LoseOutputs"):
     """Say that the outputs of successful tasks are gone; they are made again."""
 
     run: RunId
     tasks: tuple[TaskId, ...]
 
 
-class PutQueue(ClientCommand, frozen=True, kw_only=True):
+class PutQueue(ClientCommand, frozen=True, kw_only=True, tag="PutQueue"):
     """Define a queue."""
 
     queue: Queue
 
 
-class PutPool(ClientCommand, frozen=True, kw_only=True):
+class PutPool(ClientCommand, frozen=True, kw_only=True, tag="PutPool"):
     """Define a pool."""
 
     pool: Pool
 
 
-class DropPool(ClientCommand, frozen=True, kw_only=True):
+class DropPool(ClientCommand, frozen=True, kw_only=True, tag="DropPool"):
     """Remove a pool."""
 
     name: str
 
 
-class PutTenant(ClientCommand, frozen=True, kw_only=True):
+class PutTenant(ClientCommand, frozen=True, kw_only=True, tag="PutTenant"):
     """Say how large a share the tenant has."""
 
     weight: int
 
 
-class PutSchedule(ClientCommand, frozen=True, kw_only=True):
+class PutSchedule(ClientCommand, frozen=True, kw_only=True, tag="PutSchedule"):
     """Make runs of a graph by the calendar."""
 
     schedule: ScheduleId
@@ -231,7 +231,7 @@ class PutSchedule(ClientCommand, frozen=True, kw_only=True):
     paused: bool = False
 
 
-class DeployWorkflow(ClientCommand, frozen=True, kw_only=True):
+class DeployWorkflow(ClientCommand, frozen=True, kw_only=True, tag="DeployWorkflow"):
     """Make a graph the present version of the workflow of its name, with its schedule; the same again changes nothing.
 
     Without a schedule it has none any more. `paused` None leaves that as it is. `zone` is the time zone of the
@@ -250,20 +250,20 @@ class DeployWorkflow(ClientCommand, frozen=True, kw_only=True):
     code: str = ""
 
 
-class PauseWorkflow(ClientCommand, frozen=True, kw_only=True):
+class PauseWorkflow(ClientCommand, frozen=True, kw_only=True, tag="PauseWorkflow"):
     """Start no runs of a workflow and give no worker their tasks, or go on. Running attempts finish."""
 
     workflow: str
     paused: bool = True
 
 
-class DropWorkflow(ClientCommand, frozen=True, kw_only=True):
+class DropWorkflow(ClientCommand, frozen=True, kw_only=True, tag="DropWorkflow"):
     """Take a workflow away with its schedule; its runs go on."""
 
     workflow: str
 
 
-class StartBackfill(ClientCommand, frozen=True, kw_only=True):
+class StartBackfill(ClientCommand, frozen=True, kw_only=True, tag="StartBackfill"):
     """Make runs for the slots of a workflow's schedule between two instants, both included, the oldest first.
 
     They are of class low, at most `max_active_runs` at once, and none of them counts against the workflow's own cap.
@@ -277,38 +277,38 @@ class StartBackfill(ClientCommand, frozen=True, kw_only=True):
     params: bytes = b""
 
 
-class CancelBackfill(ClientCommand, frozen=True, kw_only=True):
+class CancelBackfill(ClientCommand, frozen=True, kw_only=True, tag="CancelBackfill"):
     """Make no more runs of a backfill, and cancel those that have not ended."""
 
     backfill: ScheduleId
 
 
-class DropSchedule(ClientCommand, frozen=True, kw_only=True):
+class DropSchedule(ClientCommand, frozen=True, kw_only=True, tag="DropSchedule"):
     """Make no more runs by this schedule."""
 
     schedule: ScheduleId
 
 
-class DrainWorker(ClientCommand, frozen=True, kw_only=True):
+class DrainWorker(ClientCommand, frozen=True, kw_only=True, tag="DrainWorker"):
     """Give a worker no new work, or give it work again."""
 
     worker: WorkerId
     draining: bool = True
 
 
-class EndQuarantine(ClientCommand, frozen=True, kw_only=True):
+class EndQuarantine(ClientCommand, frozen=True, kw_only=True, tag="EndQuarantine"):
     """Give a worker work again that rests because too much failed on it."""
 
     worker: WorkerId
 
 
-class ForgetWorker(ClientCommand, frozen=True, kw_only=True):
+class ForgetWorker(ClientCommand, frozen=True, kw_only=True, tag="ForgetWorker"):
     """Strike a worker off the register; what it holds is returned unspent."""
 
     worker: WorkerId
 
 
-class PauseScheduler(ClientCommand, frozen=True, kw_only=True):
+class PauseScheduler(ClientCommand, frozen=True, kw_only=True, tag="PauseScheduler"):
     """Give nobody work of a scope, or go on; what runs goes on. Scopes are those of `Pause`."""
 
     scope: str = ""
@@ -316,7 +316,7 @@ class PauseScheduler(ClientCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class SteerStream(ClientCommand, frozen=True, kw_only=True):
+class SteerStream(ClientCommand, frozen=True, kw_only=True, tag="SteerStream"):
     """Ask something of a stream that others run. It is only written down who asked; the way in carries it out.
 
     `verb`: `pause`, `resume`, `savepoint` or `restore`; `which` names the savepoint, or the round to go on from; `stop`
@@ -329,7 +329,7 @@ class SteerStream(ClientCommand, frozen=True, kw_only=True):
     stop: bool = False
 
 
-class ClaimTask(ClientCommand, frozen=True, kw_only=True):
+class ClaimTask(ClientCommand, frozen=True, kw_only=True, tag="ClaimTask"):
     """A pull worker asks for the best task it may have.
 
     `least` leaves out less urgent classes, `where` what does not have these requirements, `run` all but one run.
@@ -348,7 +348,7 @@ class ClaimTask(ClientCommand, frozen=True, kw_only=True):
     token_hash: str = ""
 
 
-class RegisterWorker(Command, frozen=True, kw_only=True):
+class RegisterWorker(Command, frozen=True, kw_only=True, tag="RegisterWorker"):
     """A worker says who it is and what it can do."""
 
     worker: WorkerId
@@ -357,7 +357,7 @@ class RegisterWorker(Command, frozen=True, kw_only=True):
     owner: str = ""
 
 
-class BeatWorker(Command, frozen=True, kw_only=True):
+class BeatWorker(Command, frozen=True, kw_only=True, tag="BeatWorker"):
     """A pull worker is alive, and says what it is up to. Memory only; the answer is what it holds."""
 
     worker: WorkerId
@@ -366,7 +366,7 @@ class BeatWorker(Command, frozen=True, kw_only=True):
     owner: str = ""
 
 
-class WithdrawClaim(Command, frozen=True, kw_only=True):
+class WithdrawClaim(Command, frozen=True, kw_only=True, tag="WithdrawClaim"):
     """The caller of a claim that waits has gone, or waits no longer. `claim` is the claim's command id. Memory only."""
 
     worker: WorkerId
@@ -375,7 +375,7 @@ class WithdrawClaim(Command, frozen=True, kw_only=True):
     owner: str = ""
 
 
-class LeaveWorker(Command, frozen=True, kw_only=True):
+class LeaveWorker(Command, frozen=True, kw_only=True, tag="LeaveWorker"):
     """A pull worker is done: it is struck off, and what it holds is returned at once."""
 
     worker: WorkerId
@@ -395,7 +395,7 @@ class Outcome(StrEnum):
     GREW = "grew"
 
 
-class Report(Command, frozen=True, kw_only=True):
+class Report(Command, frozen=True, kw_only=True, tag="Report"):
     """A worker's word on an attempt it holds.
 
     `tenant`, `run` and `task` say which; `expands` gives the widths of tasks mapped over the result, `lost` the
@@ -422,14 +422,14 @@ class Report(Command, frozen=True, kw_only=True):
     grows: tuple[TaskSpec, ...] = ()
 
 
-class ReturnLease(Command, frozen=True, kw_only=True):
+class ReturnLease(Command, frozen=True, kw_only=True, tag="ReturnLease"):
     """A lease ends without an outcome; the machines send this, never a client."""
 
     fence: Fence
     cause: str
 
 
-class RenewLease(Command, frozen=True, kw_only=True):
+class RenewLease(Command, frozen=True, kw_only=True, tag="RenewLease"):
     """A pull worker asks to keep its lease."""
 
     worker: WorkerId
@@ -440,7 +440,7 @@ class RenewLease(Command, frozen=True, kw_only=True):
     token_hash: str = ""
 
 
-class Tick(Command, frozen=True, kw_only=True):
+class Tick(Command, frozen=True, kw_only=True, tag="Tick"):
     """A timer came up."""
 
     kind: str
@@ -448,13 +448,13 @@ class Tick(Command, frozen=True, kw_only=True):
     salt: int = 0
 
 
-class ContinueRun(Command, frozen=True, kw_only=True):
+class ContinueRun(Command, frozen=True, kw_only=True, tag="ContinueRun"):
     """Go on with a cascade that did not fit one turn."""
 
     run: RunId
 
 
-class StartRuns(Command, frozen=True, kw_only=True):
+class StartRuns(Command, frozen=True, kw_only=True, tag="StartRuns"):
     """Start runs of a graph that waited for its cap."""
 
     name: str

@@ -30,7 +30,7 @@ class Listed(Protocol):
     def labels(self) -> Pairs: ...
 
 
-class HistoryQuery(Question, frozen=True, kw_only=True):
+class HistoryQuery(Question, frozen=True, kw_only=True, tag="HistoryQuery"):
     """Which ended runs of a tenant to show, newest first. Empty means any.
 
     `ended_from` is the first instant that counts, `ended_to` the first that does not.
@@ -95,7 +95,7 @@ def read_place(after: str) -> Place | None:
     return place
 
 
-class GetEnded(Question, frozen=True, kw_only=True):
+class GetEnded(Question, frozen=True, kw_only=True, tag="GetEnded"):
     """One run of history; of several with that id the newest, unless `created_at` says which."""
 
     run: RunId
@@ -110,7 +110,7 @@ class Ended(Struct, frozen=True):
     growths: tuple[Growth, ...]
 
 
-class ListAudits(Question, frozen=True, kw_only=True):
+class ListAudits(Question, frozen=True, kw_only=True, tag="ListAudits"):
     """Who asked for what, the newest first, from before where an earlier page ended."""
 
     before: int = 0
@@ -129,13 +129,13 @@ class AuditsPage(Struct, frozen=True):
     next: int = 0
 
 
-class GetGraph(Question, frozen=True, kw_only=True):
+class GetGraph(Question, frozen=True, kw_only=True, tag="GetGraph"):
     """A definition that is live, or that a run in history was made of."""
 
     digest: GraphDigest
 
 
-class GetStories(Question, frozen=True, kw_only=True):
+class GetStories(Question, frozen=True, kw_only=True, tag="GetStories"):
     """What is told about a run, from part `first` on."""
 
     run: RunId

@@ -24,7 +24,7 @@ BUCKETS_EXPLAINED_MAX = 50
 WORKER_STANDINGS = ("present", "away", "draining", "quarantined")
 
 
-class GetOverview(Question, frozen=True, kw_only=True):
+class GetOverview(Question, frozen=True, kw_only=True, tag="GetOverview"):
     """How everything of the tenant stands."""
 
 

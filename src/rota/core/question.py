@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One read."""
 
     tenant: str

@@ -39,6 +39,7 @@ from rota.core.records import Growth, Run, Task
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.sums import SumTasks, TaskSum, sum_tasks
+from rota.core.tags import tag_of
 from rota.core.why import explain
 from rota.core.workflow_questions import (
     BackfillView,
@@ -55,13 +56,13 @@ PAGE_MAX = 10_000
 HELD_SHOWN_MAX = 100
 
 
-class GetRun(Question, frozen=True, kw_only=True):
+class GetRun(Question, frozen=True, kw_only=True, tag="GetRun"):
     """How a live run stands."""
 
     run: RunId
 
 
-class ListRuns(Question, frozen=True, kw_only=True):
+class ListRuns(Question, frozen=True, kw_only=True, tag="ListRuns"):
     """Live runs, the newest first, after `after` in that order. `find`: those that somebody means by these words."""
 
     name: str = ""
@@ -74,7 +75,7 @@ class ListRuns(Question, frozen=True, kw_only=True):
     find: str = ""
 
 
-class ListTasks(Question, frozen=True, kw_only=True):
+class ListTasks(Question, frozen=True, kw_only=True, tag="ListTasks"):
     """Tasks of a live run, by number, from `first` on; `names` asks for some of them only."""
 
     run: RunId
@@ -84,25 +85,25 @@ class ListTasks(Question, frozen=True, kw_only=True):
     limit: int = 1_000
 
 
-class ListWorkers(Question, frozen=True, kw_only=True):
+class ListWorkers(Question, frozen=True, kw_only=True, tag="ListWorkers"):
     """All workers that may serve the tenant, or the one of the tenant's own that is named."""
 
     worker: WorkerId = NO_WORKER
 
 
-class ListQueues(Question, frozen=True, kw_only=True):
+class ListQueues(Question, frozen=True, kw_only=True, tag="ListQueues"):
     """The tenant's queues."""
 
 
-class ListPools(Question, frozen=True, kw_only=True):
+class ListPools(Question, frozen=True, kw_only=True, tag="ListPools"):
     """The tenant's pools, and what is taken from each."""
 
 
-class ListTenants(Question, frozen=True, kw_only=True):
+class ListTenants(Question, frozen=True, kw_only=True, tag="ListTenants"):
     """Tenants that were given a weight, or that have runs."""
 
 
-class PreviewClear(Question, frozen=True, kw_only=True):
+class PreviewClear(Question, frozen=True, kw_only=True, tag="PreviewClear"):
     """Which tasks `ClearTasks` with the same words would run again."""
 
     run: RunId
@@ -111,7 +112,7 @@ class PreviewClear(Question, frozen=True, kw_only=True):
     only_failed: bool = False
 
 
-class ExplainTask(Question, frozen=True, kw_only=True):
+class ExplainTask(Question, frozen=True, kw_only=True, tag="ExplainTask"):
     """Why a task of a live run waits, or what it is doing."""
 
     run: RunId
@@ -287,7 +288,7 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
         case PreviewClear():
             return _preview(find_run(state, question.tenant, question.run, may_have_ended=True), question)
         case _:
-            raise Refused("field.type", f"{type(question).__name__} is no question")
+            raise Refused("field.type", f"{tag_of(question)} is no question")
 
 
 def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:

@@ -313,20 +313,22 @@ class Story(Struct, frozen=True):
 
 
 Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Workflow | Receipt | Pause
-RECORD_TYPES: tuple[type[Struct], ...] = (
-    Run,
-    Task,
-    Growth,
-    GraphRecord,
-    Worker,
-    Queue,
-    Pool,
-    Tenant,
-    Schedule,
-    Workflow,
-    Receipt,
-    Pause,
-)
+# The first part of their keys.
+RECORD_NAMES: dict[type[Struct], str] = {
+    Run: "Run",
+    Task: "Task",
+    Growth: "Growth",
+    GraphRecord: "GraphRecord",
+    Worker: "Worker",
+    Queue: "Queue",
+    Pool: "Pool",
+    Tenant: "Tenant",
+    Schedule: "Schedule",
+    Workflow: "Workflow",
+    Receipt: "Receipt",
+    Pause: "Pause",
+}
+RECORD_TYPES = tuple(RECORD_NAMES)
 
 Key = tuple[str | int, ...]
 

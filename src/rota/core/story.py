@@ -10,6 +10,7 @@ from rota.core.errors import headline
 from rota.core.ids import Fence, Millis, show_fence
 from rota.core.records import Growth, Story
 from rota.core.spans import show_instant
+from rota.core.tags import tag_of
 
 RunChange = (
     ch.RunSubmitted
@@ -122,7 +123,7 @@ def _tell_growth(growth: Growth) -> str:
 
 def describe(change: RunChange, namer: Namer = str) -> str:
     """One change as a short line: its name, then what it is about."""
-    return f"{type(change).__name__:<16}{tell(change, namer)}".rstrip()
+    return f"{tag_of(change):<16}{tell(change, namer)}".rstrip()
 
 
 def tell(change: RunChange, namer: Namer = str) -> str:

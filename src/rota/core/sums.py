@@ -17,7 +17,7 @@ from rota.core.states import FAILED, NONE
 ERROR_CHARS_MAX = 160
 
 
-class SumTasks(Question, frozen=True, kw_only=True):
+class SumTasks(Question, frozen=True, kw_only=True, tag="SumTasks"):
     """How the tasks of each of these nodes of a live run's graph stand; a name that it has not is left out."""
 
     run: RunId

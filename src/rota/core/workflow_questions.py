@@ -12,17 +12,17 @@ from rota.core.state import State
 VERSIONS_LISTED_MAX = 10
 
 
-class GetWorkflow(Question, frozen=True, kw_only=True):
+class GetWorkflow(Question, frozen=True, kw_only=True, tag="GetWorkflow"):
     """A workflow by its name."""
 
     workflow: str
 
 
-class ListWorkflows(Question, frozen=True, kw_only=True):
+class ListWorkflows(Question, frozen=True, kw_only=True, tag="ListWorkflows"):
     """The tenant's workflows, by name; of each the present version and the newest ones."""
 
 
-class ListBackfills(Question, frozen=True, kw_only=True):
+class ListBackfills(Question, frozen=True, kw_only=True, tag="ListBackfills"):
     """Backfills that have not made all their runs yet, or whose runs have not all ended."""
 
 

@@ -27,6 +27,7 @@ from rota.core.states import (
     can_transition_run,
 )
 from rota.core.story import read_story
+from rota.core.tags import tag_of
 from rota.sim.broken import Broken
 from rota.sim.claim_rules import ClaimRules
 from rota.sim.faults import Mix
@@ -182,9 +183,9 @@ class Ledger(Model):
             raise Broken(f"P-STORY: {key} tells part {story.number}, expected {self.story_numbers.get(key, 0)}")
         self.story_numbers[key] = story.number + 1
         for change in changes:
-            kind = type(change)
+            kind, tag = type(change), tag_of(change)
             self.changes += 1
-            self.told[kind.__name__] = self.told.get(kind.__name__, 0) + 1
+            self.told[tag] = self.told.get(tag, 0) + 1
             apply = self._apply.get(kind)
             if apply is not None:
                 apply(key, change)

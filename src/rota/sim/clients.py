@@ -7,6 +7,7 @@ from msgspec import Struct
 from rota.core.commands import ClientCommand, DropSchedule, PutSchedule, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import CommandId, Millis
+from rota.core.tags import tag_of
 from rota.sim.authors import Authors
 from rota.sim.broken import Broken
 from rota.sim.builds import draw_burst
@@ -136,7 +137,7 @@ class Clients:
     def _send(self, command: ClientCommand, delay_ms: Millis) -> None:
         errand = Errand(command)
         self.errands.append(errand)
-        self.world.note(type(command).__name__)
+        self.world.note(tag_of(command))
         self.world.after(delay_ms, self._run_errand, errand)
 
     def _run_errand(self, errand: Errand) -> None:

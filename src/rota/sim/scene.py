@@ -1,12 +1,14 @@
 """One seed: a storm in which nothing may be broken, then a calm in which everything must be finished."""
 
+import msgspec
 from msgspec import Struct
 
 from rota.control.leadership import Role
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.images import is_clean
 from rota.core.invariants import validate
 from rota.core.plan import Cascade
+from rota.core.records import Batch
 from rota.core.why import explain
 from rota.sim.broken import Broken
 from rota.sim.checkers import Ledger
@@ -20,6 +22,8 @@ from rota.sim.stage import Stage
 from rota.sim.weather import Weather
 from rota.sim.witness import Witness
 from rota.sim.world import START_AT
+
+_encode = msgspec.msgpack.Encoder().encode
 
 CHECK_EVERY = 100
 CALM_MS_MAX: Millis = 900_000
@@ -55,7 +59,7 @@ class Scene:
         self._check_every = check_every
         # Claims and what waits for them are looked at more often: they should be apart for no more than a moment.
         self._look_every = max(1, check_every // 10)
-        self.stage.store.on_commit = self.ledger.committed
+        self.stage.store.on_commit = self._committed
         self.world.after_each = self._check
         for node in self.stage.coordinators:
             node.on_claim = self.ledger.claims.claimed
@@ -63,6 +67,11 @@ class Scene:
             node.on_wake = self.ledger.claims.woke
         self.clients.plan()
         self.weather.plan()
+
+    def _committed(self, epoch: Epoch, batch: Batch) -> None:
+        told = (epoch, batch.stories, batch.drops, batch.archives, batch.audits, batch.revives)
+        self.world.record(_encode(told))
+        self.ledger.committed(epoch, batch)
 
     # The two phases.
 

@@ -1,7 +1,8 @@
 """The world: time, order and chance, all from one seed.
 
 Events happen in the order of their time, then of their making. Chance is split by name, so that a change in one part
-of the world does not reshuffle the others. The log of events is hashed: the same seed gives the same bytes.
+of the world does not reshuffle the others. What is committed is hashed: the same seed gives the same bytes, whatever
+classes and functions are called.
 """
 
 from collections.abc import Callable
@@ -49,10 +50,9 @@ class World:
         """Let events happen up to `end`, or until `stop` says enough."""
         heap = self._heap
         while heap and heap[0][0] <= end:
-            at, number, act, args = heappop(heap)
+            at, _, act, args = heappop(heap)
             self.now = at
             self.events += 1
-            self._log.update(f"{at} {number} {act.__name__}\n".encode())
             act(*args)
             self.after_each()
             if stop is not None and stop():
@@ -60,8 +60,13 @@ class World:
         self.now = max(self.now, end)
 
     def fingerprint(self) -> str:
-        """The hash of everything that has happened."""
+        """The hash of everything that was recorded."""
         return self._log.hexdigest()
+
+    def record(self, content: bytes) -> None:
+        """Make something a part of the fingerprint, with the time it happened at."""
+        self._log.update(f"{self.now} {len(content)}\n".encode())
+        self._log.update(content)
 
 
 def _nothing() -> None:

@@ -15,6 +15,7 @@ from rota.core.questions import RunView
 from rota.core.records import Story
 from rota.core.spans import show_span
 from rota.core.story import RunChange, is_told, read_story, tell
+from rota.core.tags import tag_of
 from rota.ui.reading import Reader
 
 LINES_KEPT_MAX = 100
@@ -117,4 +118,4 @@ def _unsaid(_: int) -> str:
 
 def _name(change: RunChange) -> str:
     """`LeaseGranted` is read as `lease granted`."""
-    return _WORDS.sub(" ", type(change).__name__).lower()
+    return _WORDS.sub(" ", tag_of(change)).lower()

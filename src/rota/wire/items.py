@@ -81,7 +81,7 @@ class WorkItem(Struct, frozen=True, kw_only=True):
     labels: Pairs = ()
 
 
-class SubmitWork(Question, frozen=True, kw_only=True):
+class SubmitWork(Question, frozen=True, kw_only=True, tag="SubmitWork"):
     """Make an item. The same `command_id` again makes no second one; the answer is its id."""
 
     command_id: str
@@ -89,7 +89,7 @@ class SubmitWork(Question, frozen=True, kw_only=True):
     work: WorkItem
 
 
-class ResolveWork(Question, frozen=True, kw_only=True):
+class ResolveWork(Question, frozen=True, kw_only=True, tag="ResolveWork"):
     """Take a parked item out of needs_attention, at no cost. What is not None replaces what it asks of a session."""
 
     command_id: str

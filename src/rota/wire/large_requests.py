@@ -15,6 +15,7 @@ from rota.core import commands as cm
 from rota.core.bounds import NODES_PER_GRAPH_MAX
 from rota.core.errors import Refused
 from rota.core.model import TaskSpec
+from rota.core.tags import tag_of
 
 # What is said in one message of gRPC, unless one thing is larger. A message costs as much as thirty requests.
 BATCH_BYTES = 1 << 20
@@ -112,7 +113,7 @@ def decode_parts(head: RequestHead) -> Generator[None, None, Callable[[Any], Any
 
 def pack_large(number: int, body: Any) -> bytes | None:
     """A request in parts; None if its type has none."""
-    split = SPLIT.get(type(body).__name__)
+    split = SPLIT.get(tag_of(body))
     if split is None:
         return None
     content = split.take(body)
@@ -158,8 +159,8 @@ def _with_graph_tasks(body: Any, tasks: Any) -> Any:
 
 _OF_GRAPH = _Split(_graph_tasks, _with_graph_tasks)
 SPLIT: dict[str, _Split] = {
-    **dict.fromkeys((kind.__name__ for kind in (cm.SubmitRun, cm.DeployWorkflow, cm.PutSchedule)), _OF_GRAPH),
-    cm.GrowRun.__name__: _Split(lambda body: body.specs, lambda body, specs: structs.replace(body, specs=specs)),
+    **dict.fromkeys((tag_of(kind) for kind in (cm.SubmitRun, cm.DeployWorkflow, cm.PutSchedule)), _OF_GRAPH),
+    tag_of(cm.GrowRun): _Split(lambda body: body.specs, lambda body, specs: structs.replace(body, specs=specs)),
     "PutBundle": _Split(
         lambda body: body.content, lambda body, content: structs.replace(body, content=content), is_tasks=False
     ),

@@ -32,7 +32,7 @@ BATCH_REQUESTS_MAX = 100_000
 MESSAGE_BYTES_MAX = 256 * 1024 * 1024
 
 
-class ReadLog(qs.Question, frozen=True, kw_only=True):
+class ReadLog(qs.Question, frozen=True, kw_only=True, tag="ReadLog"):
     """What an attempt printed, from where an earlier piece ended; attempt 0 means the newest.
 
     A log that breaks off without an end is followed by that of the next lease. Whoever knows that there is none yet
@@ -60,7 +60,7 @@ class LogPiece(Struct, frozen=True):
     is_complete: bool = False
 
 
-class ReadLogLines(qs.Question, frozen=True, kw_only=True):
+class ReadLogLines(qs.Question, frozen=True, kw_only=True, tag="ReadLogLines"):
     """Lines of what an attempt printed, from line `first` on; the last lines if `first` is 0. Attempt 0 is the newest.
 
     `log` names one of its logs, as an earlier answer did; without it the log of the newest lease is read.
@@ -87,7 +87,7 @@ class LogLines(Struct, frozen=True):
     errors: tuple[int, ...] = ()
 
 
-class SearchLog(qs.Question, frozen=True, kw_only=True):
+class SearchLog(qs.Question, frozen=True, kw_only=True, tag="SearchLog"):
     """The numbers of lines that contain a text, in whatever case; without a text, of those that look like errors.
 
     Lines before `first` are left out.
@@ -111,28 +111,28 @@ class LogMatches(Struct, frozen=True):
     is_end: bool = True
 
 
-class ReadBlob(qs.Question, frozen=True, kw_only=True):
+class ReadBlob(qs.Question, frozen=True, kw_only=True, tag="ReadBlob"):
     """Part of a large value. Whoever reads it whole checks it against the reference."""
 
     ref: BlobRef
     offset: int = 0
 
 
-class PutBundle(qs.Question, frozen=True, kw_only=True):
+class PutBundle(qs.Question, frozen=True, kw_only=True, tag="PutBundle"):
     """Keep a bundle, and say how a graph refers to it; one that is there already is left as it is."""
 
     sha256: str
     content: bytes
 
 
-class FindBundle(qs.Question, frozen=True, kw_only=True):
+class FindBundle(qs.Question, frozen=True, kw_only=True, tag="FindBundle"):
     """How a graph refers to a bundle of that size; None if it has to be put first."""
 
     sha256: str
     size: int
 
 
-class AwaitRun(qs.Question, frozen=True, kw_only=True):
+class AwaitRun(qs.Question, frozen=True, kw_only=True, tag="AwaitRun"):
     """How a live run stands, as soon as it has ended. The answer may take as long as the run does.
 
     With `abandon_ms` the run is for whoever waits: if they go, and do not wait again for so long, it is cancelled.
@@ -142,7 +142,7 @@ class AwaitRun(qs.Question, frozen=True, kw_only=True):
     abandon_ms: int = 0
 
 
-class GetService(qs.Question, frozen=True, kw_only=True):
+class GetService(qs.Question, frozen=True, kw_only=True, tag="GetService"):
     """What a client or worker should know of the service before it begins."""
 
 
@@ -158,7 +158,7 @@ class ServiceView(Struct, frozen=True, kw_only=True):
     cluster: str = ""
 
 
-class InspectService(qs.Question, frozen=True, kw_only=True):
+class InspectService(qs.Question, frozen=True, kw_only=True, tag="InspectService"):
     """What goes on inside the coordinator's process, for whoever has to find out what is wrong with it."""
 
 
@@ -219,14 +219,14 @@ AnyQuestion = (
 )
 
 
-class Watch(Struct, frozen=True, tag=True):
+class Watch(Struct, frozen=True, tag="Watch"):
     """Tell me what happens to a run; to every run of the tenant if none is named."""
 
     tenant: str
     run: str
 
 
-class Forget(Struct, frozen=True, tag=True):
+class Forget(Struct, frozen=True, tag="Forget"):
     """Nobody waits for the answers to request `number` any more, be it a watching or a question."""
 
     number: int

@@ -30,7 +30,7 @@ class OfSession(Question, frozen=True, kw_only=True):
         return self.incarnation or self.session
 
 
-class RegisterSession(OfSession, frozen=True, kw_only=True):
+class RegisterSession(OfSession, frozen=True, kw_only=True, tag="RegisterSession"):
     """Join as a session, or describe it anew. `limit` is how many leases it may hold at once.
 
     `silence_ms` is after how long a silence it counts as dead; 0: as the service has it.
@@ -45,23 +45,23 @@ class RegisterSession(OfSession, frozen=True, kw_only=True):
     silence_ms: int = 0
 
 
-class BeatSession(OfSession, frozen=True, kw_only=True):
+class BeatSession(OfSession, frozen=True, kw_only=True, tag="BeatSession"):
     """The session is alive, and perhaps in another mood. The answer is which fences it holds."""
 
     mood: Mood | None = None
 
 
-class EndSession(OfSession, frozen=True, kw_only=True):
+class EndSession(OfSession, frozen=True, kw_only=True, tag="EndSession"):
     """The session is done; what it holds is returned at once."""
 
 
-class AwaitWake(OfSession, frozen=True, kw_only=True):
+class AwaitWake(OfSession, frozen=True, kw_only=True, tag="AwaitWake"):
     """Wait until the session is told of work, for so long at most. Being asked is a beat."""
 
     wait_ms: int = 30_000
 
 
-class ClaimWork(OfSession, frozen=True, kw_only=True):
+class ClaimWork(OfSession, frozen=True, kw_only=True, tag="ClaimWork"):
     """The best work that the session may have, at most `limit` of it; nothing if there is none within `wait_ms`.
 
     The same `command_id` again is answered with the same leases under new tokens. `workspace` is refused if it is not
@@ -78,7 +78,7 @@ class ClaimWork(OfSession, frozen=True, kw_only=True):
     wait_ms: int = 0
 
 
-class RenewWork(OfSession, frozen=True, kw_only=True):
+class RenewWork(OfSession, frozen=True, kw_only=True, tag="RenewWork"):
     """Keep a lease for so long from now on. The answer is until when. `note` says how far the work is, for people."""
 
     fence: Fence
@@ -95,7 +95,7 @@ class Ending(StrEnum):
     RELEASE = "release"
 
 
-class FinishWork(OfSession, frozen=True, kw_only=True):
+class FinishWork(OfSession, frozen=True, kw_only=True, tag="FinishWork"):
     """What became of an item that the session holds."""
 
     item: str

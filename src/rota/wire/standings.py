@@ -141,7 +141,7 @@ class StreamView(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
 
 
-class ListStreams(Question, frozen=True, kw_only=True):
+class ListStreams(Question, frozen=True, kw_only=True, tag="ListStreams"):
     """The streams in the folders that the coordinator knows; `run`: only those that a task of that run runs."""
 
     run: str = ""
@@ -156,7 +156,7 @@ class StreamsView(Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-class GetStream(Question, frozen=True, kw_only=True):
+class GetStream(Question, frozen=True, kw_only=True, tag="GetStream"):
     """One of them."""
 
     stream: str

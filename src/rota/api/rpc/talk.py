@@ -9,6 +9,7 @@ from rota.api.desk import Desk
 from rota.api.request_limits import BATCH_BYTES_MAX, message_bytes_max
 from rota.api.rpc.visits import SURFACE, Context, Door, Visit
 from rota.core.errors import Refused, Unavailable
+from rota.core.tags import tag_of
 from rota.wire.channels import FRAGMENT, LAST_FRAGMENT, MORE_FRAGMENTS
 from rota.wire.large_requests import BATCH_BYTES
 from rota.wire.requests import Request, Response, pack, pack_batch, split_batch
@@ -137,7 +138,7 @@ class Talk(Visit):
 
     def note(self, request: Request, code: str) -> None:
         """Count a request that was answered."""
-        self._door.count(SURFACE, type(request.body).__name__, code)
+        self._door.count(SURFACE, tag_of(request.body), code)
 
     def pull(self) -> bytes | None:
         """See `Visit`."""

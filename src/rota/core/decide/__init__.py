@@ -37,6 +37,7 @@ from rota.core.model import NOTE
 from rota.core.params import read_params
 from rota.core.records import Audit, Receipt, Run
 from rota.core.state import State
+from rota.core.tags import tag_of
 
 __all__ = ["Decision", "decide"]
 
@@ -132,7 +133,7 @@ def _audit(command: cm.ClientCommand, now: Millis) -> Audit | None:
         tenant=command.tenant,
         at=now,
         actor=command.actor,
-        command=type(command).__name__,
+        command=tag_of(command),
         about=about if len(about) <= AUDIT_CHARS_MAX else about[: AUDIT_CHARS_MAX - 1] + "…",
         command_id=command.command_id,
     )

@@ -14,6 +14,7 @@ from msgspec.structs import astuple, fields
 
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.records import (
+    RECORD_NAMES,
     Audit,
     GraphRecord,
     Growth,
@@ -96,7 +97,7 @@ _TASK = Form(Task)
 FORMS: tuple[Form, ...] = tuple(Form(cls, _TASK if cls is Run else None) for cls, _ in ROWS)
 AUDIT = Form(Audit)
 _NUMBERS: dict[type, int] = {cls: number for number, (cls, _) in enumerate(ROWS)}
-TABLES: dict[str, int] = {cls.__name__: number for number, (cls, _) in enumerate(ROWS)}
+TABLES: dict[str, int] = {RECORD_NAMES[cls]: number for number, (cls, _) in enumerate(ROWS)}
 
 
 def _key_decoder(cls: type[Struct], count: int) -> Any:
@@ -104,7 +105,7 @@ def _key_decoder(cls: type[Struct], count: int) -> Any:
     return msgspec.msgpack.Decoder(defstruct(f"{cls.__name__}Key", columns, array_like=True, gc=False)).decode
 
 
-_KEYS = tuple((cls.__name__, _key_decoder(cls, count)) for cls, count in ROWS)
+_KEYS = tuple((RECORD_NAMES[cls], _key_decoder(cls, count)) for cls, count in ROWS)
 
 
 def write_row(record: Record) -> Row:

@@ -7,7 +7,7 @@ under a lock on the row that an election has to change.
 
 import hashlib
 
-from rota.core.records import GraphRecord
+from rota.core.records import RECORD_NAMES, GraphRecord
 from rota.stores.postgres.rows import GROWTH, OWN, SOLO, TASK, Taken, taken
 from rota.stores.postgres.schema import VIEWS
 from rota.stores.postgres.trouble import FENCED
@@ -232,7 +232,7 @@ def _write(s: str) -> str:
         _if_dropped("Task", _drop_part(s, "task", "idx")),
         _if_dropped("Growth", _drop_part(s, "growth", "number")),
     ]
-    parts += [_if_dropped(cls.__name__, _drop_alone(s, cls)) for cls in ALONE if cls is not GraphRecord]
+    parts += [_if_dropped(RECORD_NAMES[cls], _drop_alone(s, cls)) for cls in ALONE if cls is not GraphRecord]
     parts.append(_if_dropped("Run", _drop_runs(s)))
     graphs = _if_dropped("GraphRecord", _keep_graphs(s), _drop_alone(s, GraphRecord))
 

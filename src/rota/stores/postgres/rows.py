@@ -12,7 +12,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
 from rota.core.ids import RunKey
-from rota.core.records import Batch, Growth, Key, Run, Story, Task
+from rota.core.records import RECORD_NAMES, Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
 from rota.stores.sql.columns import ALONE, TOLD_INSIDE_MAX, Column, columns_of, compiled, pack_story
 
@@ -118,7 +118,7 @@ class _Parts(Struct, gc=False):
     rows: list[Any]
 
 
-DROPPED = ("Task", "Growth", "Run", *[cls.__name__ for cls in ALONE])
+DROPPED = ("Task", "Growth", "Run", *[RECORD_NAMES[cls] for cls in ALONE])
 
 
 def documents(batch: Batch) -> list[bytes | None]:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from rota.core.ids import Millis, RunId, RunKey
-from rota.core.records import Batch, Growth, Key, Run, Story, Task
+from rota.core.records import RECORD_NAMES, Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
 from rota.stores.sqlite.connection import Connection
@@ -88,7 +88,7 @@ _PUT_ALONE = {
     for cls, (name, table, _) in ALONE.items()
 }
 _DROPS = {
-    cls.__name__: f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in key)}"
+    RECORD_NAMES[cls]: f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in key)}"
     for cls, (name, _, key) in ALONE.items()
 }
 _DROP_PARTS = {
