@@ -527,7 +527,7 @@ def test_a_service_that_does_not_answer_is_tried_again_and_never_charged_to_the_
         world.fail(granted, failure=failure)
         assert world.task("x").state is UP_FOR_RETRY
         assert (worker.strikes, worker.row.quarantined_until) == (strikes, 0)
-        world.advance(61_000)
+        world.advance(70_000)
     (granted,) = world.turn()
     world.fail(granted, failure=FailureClass.INTERNAL)
     assert worker.row.quarantined_until > world.now, "the fifth of the worker's own"

@@ -90,7 +90,7 @@ def _open_in_root(root: int, path: str) -> str | None:
             pytest.skip("this kernel does not resolve paths inside a root")
         return None
     try:
-        return os.readlink(f"/proc/self/fd/{file}")
+        return str(Path(f"/proc/self/fd/{file}").readlink())
     finally:
         os.close(file)
 
@@ -115,7 +115,7 @@ def test_links_of_a_root_file_system_are_followed_as_the_kernel_follows_them_in_
             # Where it can be made: not below another link, and not in place of a folder.
             with contextlib.suppress(OSError):
                 if os.path.realpath(f"{root}/{name}") == f"{root}/{name}":
-                    os.symlink(target, f"{root}/{name}")
+                    Path(root, name).symlink_to(target)
         file = os.open(root, os.O_PATH)
         try:
             expected = _open_in_root(file, path or ".")
