@@ -48,6 +48,8 @@ class FailureClass(StrEnum):
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
     INTERNAL = "internal"
+    # A service that the attempt depends on did not answer: tried again like `internal`, and no fault of the worker.
+    UNAVAILABLE = "unavailable"
     INPUT_LOST = "input_lost"
 
 

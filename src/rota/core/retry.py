@@ -5,6 +5,8 @@ from rota.core.ids import Millis
 from rota.core.model import FailureClass, Queue, RetryPolicy
 
 JOB_RETRIES = Queue(tenant="", name="").max_job_retries
+# Failures that are not the task's fault.
+_FAULTLESS = (FailureClass.INTERNAL, FailureClass.UNAVAILABLE)
 # How soon what is not the task's fault is tried again: an outage should be over before its tries are.
 INTERNAL_DELAY_MS = 1_000
 INTERNAL_DELAY_MS_MAX = 60_000
@@ -20,7 +22,7 @@ def retries_allowed(
     """
     if failure is FailureClass.FATAL:
         return 0
-    if failure is FailureClass.INTERNAL:
+    if failure in _FAULTLESS:
         return of_queue if policy.internal_retries is None else policy.internal_retries
     if failure is FailureClass.TIMEOUT and policy.timeout_retries is not None:
         return policy.timeout_retries
@@ -49,7 +51,7 @@ def retry_delay_ms(policy: RetryPolicy, failure: FailureClass, tries: int, draw:
     """
     delay = _grown(policy.delay_ms, policy.multiplier, policy.delay_ms_max, tries)
     delay_ms_max = policy.delay_ms_max
-    if failure is FailureClass.INTERNAL:
+    if failure in _FAULTLESS:
         delay = max(delay, _grown(INTERNAL_DELAY_MS, 2, INTERNAL_DELAY_MS_MAX, tries))
         delay_ms_max = max(delay_ms_max, INTERNAL_DELAY_MS_MAX)
     if policy.jitter and delay:

@@ -47,7 +47,7 @@ class BuildResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: bytes = b""
     stored: Digest | None = None
     # A code of google.rpc: 0; 4 (DEADLINE_EXCEEDED) with what there was when time was up; 3 (INVALID_ARGUMENT) if it
-    # did something that an action must not do.
+    # did something that an action must not do; 9 (FAILED_PRECONDITION) if an output is an absolute link.
     status: int = 0
     message: str = ""
     exit_code: int = 0

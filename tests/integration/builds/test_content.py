@@ -164,7 +164,7 @@ async def test_content_that_is_something_else_is_not_used(stage: Stage) -> None:
         action = stage.action(["/bin/true"], {"f": blob})
         stage.front.blobs[digest_of(blob)] = blob[:-1] + b"?"
         over = await stage.carry(action)
-        assert over.failure is FailureClass.INTERNAL
+        assert over.failure is FailureClass.UNAVAILABLE
         assert "is something else" in over.error
     assert all(path.read_bytes() != b"smal?" for path in stage.cached())
 
@@ -202,7 +202,7 @@ async def test_a_front_end_that_stays_away_is_nobodys_fault(stage: Stage, patien
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(content, "PATIENCE_S", patience)
         over = await stage.carry(action)
-    assert over.failure is FailureClass.INTERNAL
+    assert over.failure is FailureClass.UNAVAILABLE
     assert "UNAVAILABLE" in over.error
     assert stage.front.url in over.error
 
@@ -218,7 +218,7 @@ async def test_a_front_end_that_takes_an_output_and_never_says_so_is_not_waited_
         patch.setattr(content, "ANSWER_S", 1.0)
         patch.setattr(content, "SLOWEST_BYTES_S", 1 << 40)
         over = await stage.fails("head -c 2000000 /dev/zero > o", {}, output_paths=["o"])
-    assert over.failure is FailureClass.INTERNAL
+    assert over.failure is FailureClass.UNAVAILABLE
     assert "DEADLINE_EXCEEDED" in over.error
 
 
@@ -240,8 +240,22 @@ async def test_a_front_end_in_trouble_is_nobodys_fault(stage: Stage) -> None:
     ):
         broken[0] = method
         over = await stage.fails(line, inputs, output_paths=["o"])
-        assert over.failure is FailureClass.INTERNAL
+        assert over.failure is FailureClass.UNAVAILABLE
         assert "INTERNAL: no disk" in over.error
+
+
+@staged()
+async def test_a_front_end_that_does_not_let_this_worker_in_is_trouble_of_the_worker(stage: Stage) -> None:
+    denied = [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED]
+
+    async def deny(method: str, context: Any) -> None:
+        await context.abort(denied[0], "no such token")
+
+    stage.front.before = deny
+    while denied:
+        over = await stage.fails("true")
+        assert over.failure is FailureClass.INTERNAL
+        assert denied.pop(0).name in over.error
 
 
 @staged()

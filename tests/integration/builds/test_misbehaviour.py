@@ -8,7 +8,7 @@ from rota.core.commands import Outcome
 from rota.core.model import FailureClass
 from rota.wire.builds import BUBBLEWRAP, NONE
 from rota.worker.runners.builds import outputs
-from rota.worker.runners.builds.carrying import DEADLINE_EXCEEDED, INVALID_ARGUMENT
+from rota.worker.runners.builds.carrying import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT
 from tests.integration.builds.stage import Stage, in_sandbox, staged
 
 # What to run, the exit code, the status of the API, and the class of the failure. Each prints on both streams.
@@ -19,10 +19,14 @@ DEEDS: list[tuple[str, int, int, FailureClass]] = [
     ("kill -9 $$", 137, 0, FailureClass.USER),
     ("sleep 1000", 137, DEADLINE_EXCEEDED, FailureClass.TIMEOUT),
     ("chmod u+w shared; echo changed > shared", 0, INVALID_ARGUMENT, FailureClass.USER),
-    ("ln -s /etc/passwd o", 0, INVALID_ARGUMENT, FailureClass.USER),
+    # What the API asks for where absolute links are disallowed, as this front end says they are.
+    ("ln -s /etc/passwd o", 0, FAILED_PRECONDITION, FailureClass.USER),
+    ("ln -s /etc/passwd d/l; exit 7", 7, FAILED_PRECONDITION, FailureClass.USER),
+    ("ln -s /nowhere o; kill -9 $$", 137, FAILED_PRECONDITION, FailureClass.USER),
+    ("ln -s / o; sleep 1000", 137, DEADLINE_EXCEEDED, FailureClass.TIMEOUT),
     ("ln -s ../../../../x o; exit 5", 5, INVALID_ARGUMENT, FailureClass.USER),
     ("mkfifo o", 0, INVALID_ARGUMENT, FailureClass.USER),
-    ("ln -s /etc d/l", 0, INVALID_ARGUMENT, FailureClass.USER),
+    ("ln -s /etc d/l", 0, FAILED_PRECONDITION, FailureClass.USER),
     ("touch d/$(printf '\\377')", 0, INVALID_ARGUMENT, FailureClass.USER),
     ("head -c 2000 /dev/zero > o", 0, INVALID_ARGUMENT, FailureClass.USER),
 ]

@@ -12,7 +12,7 @@ from rota.core.model import FailureClass
 from rota.wire.builds import BUBBLEWRAP, NONE
 from rota.worker.accounts import find_account
 from rota.worker.runners.builds.sandbox import AUTO, find_sandbox
-from tests.integration.builds.stage import PATIENCE_S, Stage, in_sandbox, open_stage, staged
+from tests.integration.builds.stage import PATIENCE_S, Node, Stage, in_sandbox, open_stage, staged
 from tests.refusals import refused
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -79,18 +79,67 @@ async def test_an_absolute_link_into_its_own_folder_becomes_a_relative_one(stage
 @in_sandbox
 @staged(sandbox=BUBBLEWRAP)
 async def test_an_input_tree_that_is_a_root_file_system_is_the_root(stage: Stage) -> None:
-    shell = Path(shutil.which("busybox") or pytest.skip("there is no busybox")).read_bytes()
-    inputs = {
-        "bin": {"sh": ("x", shell)},
-        "etc": {"motd": b"hello\n"},
-        **{name: {} for name in ("dev", "proc", "tmp", "work")},
-    }
+    shell = _shell()
+    inputs = {"bin": {"sh": ("x", shell)}, "etc": {"motd": b"hello\n"}, **_mounts("work")}
     line = "echo more >> /etc/motd; cat /etc/motd > out; id -u > uid; ls / | tr '\\n' ' '; ls /usr"
     done = await stage.run(["/bin/sh", "-c", line], inputs, working_directory="work", output_paths=["out", "uid"])
     assert done.files == {"out": b"hello\nmore\n", "uid": b"0\n"}
     assert done.out.split() == [b"bin", b"dev", b"etc", b"proc", b"tmp", b"work"]
     assert done.result.exit_code, "there is no /usr"
     assert (await stage.run(["/bin/sh", "-c", "cat ../etc/motd"], inputs, working_directory="work")).out == b"hello\n"
+
+
+def _shell() -> bytes:
+    return Path(shutil.which("busybox") or pytest.skip("there is no busybox")).read_bytes()
+
+
+def _mounts(*more: str) -> Node:
+    """Folders that are empty, those by which a root file system is recognised among them."""
+    return {name: {} for name in ("dev", "proc", "tmp", *more)}
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_absolute_links_of_a_root_file_system_lead_where_they_do_inside(stage: Stage) -> None:
+    inputs = {
+        "bin": {"busybox": ("x", _shell()), "sh": "/bin/busybox", "cat": "/bin/busybox"},
+        "etc": {"mtab": "/proc/self/mounts", "passwd": b"inside\n", "up": "../../../../etc/passwd"},
+        # On this host /usr/bin, /etc and /var/tmp are other folders.
+        "there": {"work": "/usr/bin", "out": "/var/tmp", "loop": "/there/loop"},
+        "usr": {"bin": {}},
+        "var": {},
+        **_mounts(),
+    }
+    line = """
+        pwd -P; /bin/cat /etc/mtab > /dev/null && cat /etc/up
+        echo made > ../../there/out/o || echo made > /var/tmp/o
+        mkdir tree; ln -s /etc/passwd tree/abs; ln -s ../../../../../up tree/up; ln -s /usr folder; ln -s /there/loop l
+    """
+    done = await stage.run(
+        ["/bin/sh", "-c", line],
+        inputs,
+        env={"PATH": "/bin"},
+        working_directory="there/work",
+        output_paths=["tree", "../out/o", "folder", "l", "../work/tree"],
+    )
+    assert (done.err, done.out) == (b"", b"/usr/bin\ninside\n")
+    assert done.files == {"../out/o": b"made\n"}, "its parent is the /var/tmp of the tree"
+    assert done.unpacked("tree") == {"abs": "/etc/passwd", "up": "../../../../../up"}
+    assert done.unpacked("../work/tree") == done.unpacked("tree")
+    assert [(link.path, link.target) for link in done.result.output_directory_symlinks] == [("folder", "/usr")]
+    assert [(link.path, link.target) for link in done.result.output_file_symlinks] == [("l", "/there/loop")]
+    assert not Path("/usr/bin/tree").exists() and not Path("/var/tmp/o").exists()
+    assert not any(b"root:" in content for content in stage.front.blobs.values())
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_a_folder_of_a_root_file_system_that_leads_to_itself_is_refused(stage: Stage) -> None:
+    inputs = {"bin": {"sh": ("x", _shell())}, "loop": "/loop", **_mounts()}
+    for more in ({"working_directory": "loop"}, {"output_paths": ["loop/o"]}):
+        over = await stage.carry(stage.action(["/bin/sh", "-c", "true"], inputs, **more))
+        assert over.failure is FailureClass.FATAL
+        assert "'loop'" in over.error
 
 
 @staged()

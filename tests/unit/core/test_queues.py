@@ -513,6 +513,26 @@ def test_a_worker_on_which_attempts_go_unheard_again_and_again_rests():
         world.advance(61_000)
 
 
+def test_a_service_that_does_not_answer_is_tried_again_and_never_charged_to_the_worker():
+    world = builds(max_job_retries=50)
+    worker = world.worker()
+    world.submit(action())
+    for failure, strikes in (
+        *((FailureClass.UNAVAILABLE, 0) for _ in range(8)),
+        *((FailureClass.INTERNAL, number) for number in range(1, 5)),
+        # It says nothing about the worker, neither bad nor good.
+        *((FailureClass.UNAVAILABLE, 4) for _ in range(8)),
+    ):
+        (granted,) = world.turn()
+        world.fail(granted, failure=failure)
+        assert world.task("x").state is UP_FOR_RETRY
+        assert (worker.strikes, worker.row.quarantined_until) == (strikes, 0)
+        world.advance(70_000)
+    (granted,) = world.turn()
+    world.fail(granted, failure=FailureClass.INTERNAL)
+    assert worker.row.quarantined_until > world.now, "the fifth of the worker's own"
+
+
 # Beats.
 
 

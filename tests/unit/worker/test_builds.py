@@ -1,7 +1,11 @@
 """Builds on a worker: what is read and checked before anything is done, and what is on the shelf."""
 
 import contextlib
+import ctypes
+import errno
 import os
+import struct
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from rota.worker.runners.builds import runner
 from rota.worker.runners.builds.actions import Output, inside, read_action, read_command
 from rota.worker.runners.builds.folder import BuildFolder, remove_tree
 from rota.worker.runners.builds.shelf import Key, Shelf, WrongContent
+from rota.worker.runners.builds.staging import is_within, resolve
 from rota.worker.runners.builds.trees import Invalid, check_link, read_folder
 
 SOME = Digest("a" * 64, 3)
@@ -70,6 +75,60 @@ def test_a_link_that_is_let_through_stays_inside_at_every_step(path: str, target
     for part in target.split("/"):
         place = os.path.normpath(f"{place}/{part}")
         assert f"{place}/".startswith("/top/root/")
+
+
+_OPENAT2, _RESOLVE_IN_ROOT = 437, 0x10
+
+
+def _open_in_root(root: int, path: str) -> str | None:
+    """Where the kernel finds a path for a program whose root is that folder; None if it finds nothing."""
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+    libc = ctypes.CDLL(None, use_errno=True)
+    file = libc.syscall(_OPENAT2, root, os.fsencode(path), how, len(how))
+    if file < 0:
+        if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
+            pytest.skip("this kernel does not resolve paths inside a root")
+        return None
+    try:
+        return str(Path(f"/proc/self/fd/{file}").readlink())
+    finally:
+        os.close(file)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map("/".join), max_size=4),
+    st.dictionaries(
+        st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map("/".join),
+        st.lists(st.sampled_from(["..", ".", "a", "b", "c", "", "etc"]), min_size=2, max_size=5).map("/".join),
+        max_size=6,
+    ),
+    st.lists(st.sampled_from(["..", ".", "a", "b", "c", ""]), min_size=1, max_size=6).map("/".join),
+)
+def test_links_of_a_root_file_system_are_followed_as_the_kernel_follows_them_in_it(
+    folders: list[str], links: dict[str, str], path: str
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root = os.path.realpath(place)
+        for name in folders:
+            Path(root, name).mkdir(parents=True, exist_ok=True)
+        for name, target in links.items():
+            # Where it can be made: not below another link, and not in place of a folder.
+            with contextlib.suppress(OSError):
+                if os.path.realpath(f"{root}/{name}") == f"{root}/{name}":
+                    Path(root, name).symlink_to(target)
+        file = os.open(root, os.O_PATH)
+        try:
+            expected = _open_in_root(file, path or ".")
+        finally:
+            os.close(file)
+        try:
+            found = resolve(root, path, is_root=True)
+        except Invalid:
+            assert expected is None
+            return
+        assert is_within(root, found)
+        assert os.path.realpath(found) == found, "nothing is left to follow"
+        assert expected in (None, found)
 
 
 def test_a_command_asks_for_outputs_in_either_way() -> None:

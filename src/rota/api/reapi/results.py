@@ -13,8 +13,8 @@ from rota.core.ids import NO_FENCE, Digest, Fence
 from rota.ports import ActionResults, Content, ContentLost
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import digest_of, read_digest
-from rota.wire.reapi.directories import climb_of
-from rota.wire.reapi.limits import BATCH_BYTES_MAX, PATH_BYTES_MAX, TREE_DEPTH_MAX
+from rota.wire.reapi.directories import ANYWHERE, climb_of, refuse_climb
+from rota.wire.reapi.limits import BATCH_BYTES_MAX, PATH_BYTES_MAX
 
 
 class Results:
@@ -39,7 +39,8 @@ class Results:
     async def _whole(self, tenant: str, kept: bytes) -> pb.ActionResult | None:
         try:
             result: pb.ActionResult = parse(pb.ActionResult, kept)
-            missing = await self._missing(tenant, result, TREE_DEPTH_MAX)
+            # Where its links lead was checked when it was kept.
+            missing = await self._missing(tenant, result, _Inside(0, is_root=True))
         except Refused:
             # Kept under other rules than today's; it is made again.
             return None
@@ -60,10 +61,10 @@ class Results:
         outputs = list(_outputs(result))
         # Most results reach nowhere, and then it does not matter.
         may_reach_up = result.output_directories or any(output.reaches_up for output in outputs)
-        above = await self._levels(tenant, action) if may_reach_up else 0
+        inside = await self._inside(tenant, action) if may_reach_up else _Inside()
         for output in outputs:
-            output.check(above)
-        missing = await self._missing(tenant, result, above)
+            output.check(inside)
+        missing = await self._missing(tenant, result, inside)
         if missing:
             raise MissingContent(f"the result of {action.hash}", missing)
         return await self._results.put(tenant, self._place(instance), action, content, fence)
@@ -97,16 +98,16 @@ class Results:
             if file.path in wanted and not file.contents:
                 file.contents = await fetch(file.digest)
 
-    async def _missing(self, tenant: str, result: pb.ActionResult, above: int) -> list[Digest]:
-        """What a result names and is not there; `above` is how many levels there are above its working directory."""
+    async def _missing(self, tenant: str, result: pb.ActionResult, inside: "_Inside") -> list[Digest]:
+        """What a result names and is not there."""
         missing = await find_missing(self._content, tenant, dict.fromkeys(_named(result)))
         for directory in result.output_directories:
-            levels = above + _depth(directory.path)
+            levels = ANYWHERE if inside.is_root else inside.levels + _depth(directory.path)
             if directory.HasField("tree_digest"):
                 missing += await self._missing_of_tree(tenant, read_digest(directory.tree_digest), levels)
             if directory.HasField("root_directory_digest"):
                 root = read_digest(directory.root_directory_digest)
-                missing += (await self._trees.walk_inputs(tenant, root, levels)).missing
+                missing += (await self._trees.walk_output(tenant, root, levels)).missing
         return list(dict.fromkeys(missing))
 
     async def _missing_of_tree(self, tenant: str, digest: Digest, levels: int) -> list[Digest]:
@@ -115,19 +116,29 @@ class Results:
         except ContentLost:
             return [digest]
         if tree.climb > levels:
-            raise Refused("content.tree", f"a link in the tree {digest.hash} leads out of the input root")
+            raise refuse_climb(tree.climb, f"the tree {digest.hash}")
         return await find_missing(self._content, tenant, tree.files)
 
-    async def _levels(self, tenant: str, action: Digest) -> int:
-        """How many levels above the action's working directory are still inside its input root."""
+    async def _inside(self, tenant: str, action: Digest) -> "_Inside":
         try:
             found = pb.Action.FromString(await self._content.get(tenant, action))
             digest = read_digest(found.command_digest)
             command = pb.Command.FromString(await self._content.get(tenant, digest))
+            root = found.input_root_digest
+            is_root = bool(root.hash) and await self._trees.is_root(tenant, read_digest(root))
         except (ContentLost, DecodeError, Refused):
-            # Nobody knows, and so nothing may reach above it.
-            return 0
-        return max(0, _depth(command.working_directory))
+            # The action is not known here, and so nothing may reach above it.
+            return _Inside()
+        return _Inside(max(0, _depth(command.working_directory)), is_root)
+
+
+class _Inside(NamedTuple):
+    """What of the world around an output belongs to its action."""
+
+    # How many levels above the action's working directory are inside its input root.
+    levels: int = 0
+    # The input root is a root file system, out of which no link leads.
+    is_root: bool = False
 
 
 class _Output(NamedTuple):
@@ -138,22 +149,23 @@ class _Output(NamedTuple):
 
     @property
     def reaches_up(self) -> bool:
-        return ".." in self.path or ".." in self.target
+        return ".." in self.path or ".." in self.target or self.target.startswith("/")
 
-    def check(self, above: int) -> None:
-        """Refuse what is not inside the input root, whose working directory is so many levels down."""
+    def check(self, inside: _Inside) -> None:
+        """Refuse what is not inside the input root."""
         path = self.path
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if path.startswith("/") or "\0" in path or len(path.encode()) > PATH_BYTES_MAX:
             raise Refused("field.value", f"{path[:200]!r} is not a path of an output", path="action_result")
-        level = above
+        level = inside.levels
         for part in parts:
             level += -1 if part == ".." else 1
             if level < 0:
                 text = f"the output {path[:200]!r} is outside of the input root"
                 raise Refused("field.value", text, path="action_result")
-        if self.target and climb_of(self.target, repr(path)) > level - 1:
-            raise Refused("content.tree", f"the link {path[:200]!r} leads out of the input root")
+        climb = climb_of(self.target, repr(path[:200])) if self.target else 0
+        if climb > level - 1 and self.target and not inside.is_root:
+            raise refuse_climb(climb, f"the output {path[:200]!r}")
 
 
 def _outputs(result: pb.ActionResult) -> Iterator[_Output]:

@@ -17,7 +17,16 @@ from rota.core.errors import Refused
 from rota.core.ids import Digest
 from rota.ports import Content, ContentLost
 from rota.wire.reapi.digests import EMPTY
-from rota.wire.reapi.directories import Listing, TreeContent, TreeReader, list_directory, read_directory, split_tree
+from rota.wire.reapi.directories import (
+    ANYWHERE,
+    Listing,
+    TreeContent,
+    TreeReader,
+    list_directory,
+    read_directory,
+    refuse_climb,
+    split_tree,
+)
 from rota.wire.reapi.limits import (
     DIRECTORY_BYTES_MAX,
     TREE_BYTES_MAX,
@@ -50,11 +59,19 @@ class Trees:
         self._listings: Memory[Listing] = Memory()
         self._trees: Memory[TreeContent] = Memory()
 
-    async def walk_inputs(self, tenant: str, root: Digest, above: int = 0) -> Inputs:
+    async def walk_inputs(self, tenant: str, root: Digest) -> Inputs:
         """All that an input root needs. Everything that is there counts as used now. Refuses what cannot be made.
 
-        `above` is how many levels above this root its links may reach.
+        Links lead nowhere outside of it. In a root file system they cannot: `/` is its top for whoever reads them.
         """
+        return await self.walk_output(tenant, root, ANYWHERE if await self.is_root(tenant, root) else 0)
+
+    async def is_root(self, tenant: str, root: Digest) -> bool:
+        """Whether the top of an input tree says that it is a root file system."""
+        return any(listing.is_root for _, listing in await self._list_all(tenant, [root]))
+
+    async def walk_output(self, tenant: str, root: Digest, above: int) -> Inputs:
+        """All that a directory needs; `above` is how many levels above it its links may reach."""
         listings: dict[Digest, Listing] = {}
         found: dict[Digest, None] = {root: None}
         level, depth, names = [root], 0, 0
@@ -65,7 +82,7 @@ class Trees:
             for digest, listing in await self._list_all(tenant, level):
                 # Nothing is nearer to the root than where it is met first.
                 if listing.climb > depth + above:
-                    raise Refused("content.tree", f"a link in {digest.hash} leads out of the tree of {root.hash}")
+                    raise refuse_climb(listing.climb, f"{digest.hash}, in the tree of {root.hash},")
                 listings[digest] = listing
                 below += [child for child in dict.fromkeys(listing.directories) if child not in found]
                 found.update(dict.fromkeys(listing.directories))

@@ -201,7 +201,8 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
     worker = state.leases[change.fence].worker
-    worker.strikes = worker.strikes + 1 if change.failure == "internal" else 0
+    if change.failure != "unavailable":  # which says nothing about the worker
+        worker.strikes = worker.strikes + 1 if change.failure == "internal" else 0
     move(state, run, task, change.state)
     task.ended_at = change.at
     task.result = change.result

@@ -15,6 +15,12 @@ from rota.wire.reapi.limits import NAME_BYTES_MAX, TARGET_BYTES_MAX
 _ROOT_TAG = 1 << 3 | 2
 _CHILD_TAG = 2 << 3 | 2
 _VARINT_BYTES_MAX = 10
+# A root file system is recognised by these folders: clients that send one make them as mount points.
+_ROOT_FOLDERS = frozenset(("dev", "proc", "tmp"))
+# How far an absolute link climbs: above every tree.
+ABSOLUTE = 1 << 30
+# How far links may climb that cannot lead out, whatever they say.
+ANYWHERE = 1 << 31
 
 
 class Listing(Struct, frozen=True):
@@ -24,8 +30,10 @@ class Listing(Struct, frozen=True):
     directories: tuple[Digest, ...]
     # Names in it, links too.
     entries: int
-    # How many levels above this directory its links reach.
+    # How many levels above this directory its links reach; about `ABSOLUTE` if one of them has an absolute target.
     climb: int
+    # It has the folders of a root file system, which it is if it is the top of an input tree.
+    is_root: bool
 
 
 def read_directory(content: bytes, what: str = "a directory") -> pb.Directory:
@@ -37,7 +45,7 @@ def read_directory(content: bytes, what: str = "a directory") -> pb.Directory:
 
 
 def list_directory(directory: pb.Directory, what: str = "a directory") -> Listing:
-    """What is in it, or a refusal: names that lead elsewhere, twice the same, links out of every tree."""
+    """What is in it, or a refusal: names that lead elsewhere or are there twice, links without a target."""
     names: set[str] = set()
     for node in (*directory.files, *directory.directories, *directory.symlinks):
         check_name(node.name, what)
@@ -49,6 +57,7 @@ def list_directory(directory: pb.Directory, what: str = "a directory") -> Listin
         _digests([node.digest for node in directory.directories], "directories", what),
         len(names),
         max((climb_of(link.target, f"{link.name!r} in {what}") for link in directory.symlinks), default=0),
+        _ROOT_FOLDERS.issubset(node.name for node in directory.directories),
     )
 
 
@@ -62,12 +71,14 @@ def check_name(name: str, what: str) -> None:
 
 
 def climb_of(target: str, what: str) -> int:
-    """How many levels above its own directory a link leads, by its words alone; a refusal if it leads nowhere."""
+    """How many levels above its own directory a link leads, by its words alone; a refusal if it has no target.
+
+    An absolute link leads above every tree (`ABSOLUTE`).
+    """
     if not target or "\0" in target or len(target.encode()) > TARGET_BYTES_MAX:
         raise Refused("content.tree", f"the link {what} has no usable target")
     if target.startswith("/"):
-        hint = "Links are relative to where they stand."
-        raise Refused("content.tree", f"the link {what} leads to the absolute path {target[:200]!r}", hint)
+        return ABSOLUTE
     level = climb = 0
     for part in target.split("/"):
         if part == "..":
@@ -76,6 +87,14 @@ def climb_of(target: str, what: str) -> int:
         elif part not in ("", "."):
             level += 1
     return climb
+
+
+def refuse_climb(climb: int, what: str) -> Refused:
+    """The refusal of links that climb too far."""
+    if climb > TARGET_BYTES_MAX:  # which no relative link can
+        hint = "Links are relative to where they stand, except in an input tree that is a root file system."
+        return Refused("content.tree", f"a link in {what} has an absolute target", hint)
+    return Refused("content.tree", f"a link in {what} leads out of the input root")
 
 
 def split_tree(content: bytes) -> Iterator[tuple[bool, bytes]]:
@@ -93,7 +112,7 @@ def split_tree(content: bytes) -> Iterator[tuple[bool, bytes]]:
 
 
 class TreeContent(Struct, frozen=True):
-    """What a tree holds: its files, each once, and how many levels above its root its links reach."""
+    """What a tree holds: its files, each once, and how many levels above its root its links reach (`Listing.climb`)."""
 
     files: tuple[Digest, ...]
     climb: int

@@ -19,10 +19,8 @@ COMMAND_S = 90
 class Bgd:
     """One that speaks to a service, each time under the same instance."""
 
-    def __init__(self, service: Service, folder: Path) -> None:
-        # Its packages and ours do not go together, so it has an environment of its own.
-        elsewhere = [Path(sys.prefix) / "clients/bin/bgd"]
-        self._program = find_program("bgd", elsewhere, "scripts/setup installs it for the tests")
+    def __init__(self, service: Service, folder: Path, environment: Path) -> None:
+        self._program = find_program("bgd", [environment / "bin/bgd"], "scripts/setup installs it for the tests")
         self._where = [f"--remote={service.url}", "--instance-name=", f"--invocation-id={folder.name}"]
         self._where[1] += service.new_instance().partition("=")[2]
         self.folder = folder
@@ -54,13 +52,16 @@ class Bgd:
         return re.findall(r'"name": "([^"]+)"', said)
 
 
-@pytest.fixture
-def bgd(shared: Service, tmp_path: Path) -> Bgd:
-    """A client with some files."""
+@pytest.fixture(params=["clients", "buildgrid-0.9"])
+def bgd(request: pytest.FixtureRequest, shared: Service, tmp_path: Path) -> Bgd:
+    """A client with some files, of BuildGrid 0.4.4 and of 0.9.1. Each has an environment of its own."""
+    environment = Path(sys.prefix) / request.param
+    if request.param != "clients" and not environment.exists():
+        pytest.skip("BuildGrid 0.9 needs Python 3.13, and scripts/setup found none")
     (tmp_path / "in/sub").mkdir(parents=True)
     (tmp_path / "in/a.txt").write_text("alpha\n")
     (tmp_path / "in/sub/b.txt").write_text("beta\n")
-    return Bgd(shared, tmp_path)
+    return Bgd(shared, tmp_path, environment)
 
 
 def test_it_is_told_what_the_service_can(bgd: Bgd) -> None:

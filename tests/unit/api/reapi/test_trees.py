@@ -154,6 +154,31 @@ def test_a_link_out_of_the_root_is_refused(target: str):
     refusal(shelf, shelf.hold_directory(directory))
 
 
+@pytest.mark.parametrize("target", ["/", "/abs", "//etc/passwd", "..", "../../../x"])
+def test_in_a_root_file_system_no_link_leads_out(target: str):
+    shelf = Shelf()
+    folder = shelf.hold_directory(pb.Directory(symlinks=[pb.SymlinkNode(name="link", target=target)]))
+    mounts = [folder_node(name, EMPTY) for name in ("dev", "proc", "tmp")]
+    root = shelf.hold_directory(pb.Directory(directories=[*mounts, folder_node("usr", folder)]))
+    assert walk(shelf, root).missing == []
+    # The top says so, and neither a folder below it nor files of these names.
+    for directory in (
+        pb.Directory(directories=[folder_node("below", root)]),
+        pb.Directory(directories=[*mounts[:2], folder_node("usr", folder)], files=[file_node("tmp", EMPTY)]),
+    ):
+        if target != "..":
+            refusal(shelf, shelf.hold_directory(directory))
+    assert refusal(shelf, folder)
+
+
+@pytest.mark.parametrize("target", ["", "a\0", "x" * 5_000])
+def test_a_link_without_a_usable_target_is_refused_in_a_root_file_system_too(target: str):
+    shelf = Shelf()
+    mounts = [folder_node(name, EMPTY) for name in ("dev", "proc", "tmp")]
+    link = pb.SymlinkNode(name="link", target=target)
+    refusal(shelf, shelf.hold_directory(pb.Directory(directories=mounts, symlinks=[link])))
+
+
 def test_a_link_may_lead_up_inside_the_root_wherever_its_directory_is_named():
     shelf = Shelf()
     climber = shelf.hold_directory(pb.Directory(symlinks=[pb.SymlinkNode(name="link", target="../../x")]))

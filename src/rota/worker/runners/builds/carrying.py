@@ -3,8 +3,8 @@
 An action that ends, however it ends, has a result: its exit code is what was asked for, and one that is not zero is a
 failed attempt that is not tried again. What it did wrong (wrote to its inputs, left outputs that cannot be taken) is
 its own failure, too, with a status and what it printed. What the client can mend (content that is gone) or asked for
-in vain fails for good. What is this worker's or a front end's trouble is tried again by the core, and counts against
-the worker.
+in vain fails for good. This worker's own trouble is tried again by the core and counts against the worker; a front
+end that does not answer is tried again, too, and counts against nobody.
 """
 
 import asyncio
@@ -28,21 +28,28 @@ from rota.wire.names import safe_name
 from rota.worker.logs.driver import LogShipper
 from rota.worker.runners.builds.actions import MESSAGE_BYTES_MAX, Action, Command, read_action, read_command
 from rota.worker.runners.builds.cache import ContentCache, Held
-from rota.worker.runners.builds.content import Changed, Content, ContentAway, ContentClient, ContentMissing
+from rota.worker.runners.builds.content import (
+    Changed,
+    Content,
+    ContentAway,
+    ContentClient,
+    ContentDenied,
+    ContentMissing,
+)
 from rota.worker.runners.builds.folder import BuildFolder, Room, remove_tree
 from rota.worker.runners.builds.outputs import Collected, collect
 from rota.worker.runners.builds.results import Ending, Times, make_result, read_printed
 from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox
 from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
-from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link, is_root_tree
+from rota.worker.runners.builds.trees import AbsoluteLink, Folders, Invalid, Layout
 from rota.worker.runners.command import ended_in_time
 from rota.worker.runners.outcomes import failed, no_room
 from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
 
-INVALID_ARGUMENT, DEADLINE_EXCEEDED = 3, 4
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, FAILED_PRECONDITION = 3, 4, 9
 # As a shell has it: there is no such program.
 NOT_FOUND_CODE = 127
 # How often outputs are looked at that change while they are sent.
@@ -78,8 +85,6 @@ class Job(Struct, frozen=True):
     action: Action
     command: Command
     layout: Layout
-    # Its input tree is a root file system, and it runs in it.
-    is_root: bool
 
     @property
     def owner(self) -> str:
@@ -118,7 +123,9 @@ class Carrier:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error}")
         except Refused as error:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error.reason}")
-        except (ContentAway, WrongContent, Changed, NotHere) as error:
+        except (ContentAway, WrongContent) as error:
+            return failed(offer, FailureClass.UNAVAILABLE, str(error))
+        except (ContentDenied, Changed, NotHere) as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the action with it")
@@ -141,7 +148,7 @@ class Carrier:
         content = self._at(offer, work)
         job = await self._read(offer, content, work)
         try:
-            return await self._try(job, times, is_private=job.is_root)
+            return await self._try(job, times, is_private=job.layout.is_root)
         except InputSpoilt:
             # Which action wrote to the input is unknown. With private inputs neither can hurt the other.
             return await self._try(job, times, is_private=True)
@@ -192,11 +199,9 @@ class Carrier:
             content.read([_readable(action.command, "the command")]),
             self._folders.lay_out(offer.tenant, content, action.root),
         )
-        for path, target in layout.links:
-            check_link(path, target)
-        if (is_root := is_root_tree(layout)) and self._means.sandbox is None:
+        if layout.is_root and self._means.sandbox is None:
             raise Invalid("its input tree is a root file system, which a worker without a sandbox cannot enter")
-        return Job(offer, content, action, read_command(commands[action.command]), layout, is_root)
+        return Job(offer, content, action, read_command(commands[action.command]), layout)
 
     # The action itself.
 
@@ -204,7 +209,9 @@ class Carrier:
         means, command = self._means, job.command
         cwd = f"{room.root}/{command.cwd}" if command.cwd else room.root
         argv = list(command.argv)
-        if means.sandbox is not None and job.is_root:
+        if means.sandbox is not None and job.layout.is_root:
+            # Links on the way to its working directory lead elsewhere out here.
+            cwd = room.root
             argv = means.sandbox.wrap_root(argv, room.root, command.cwd, command.uid, command.gid)
         elif means.sandbox is not None:
             argv = means.sandbox.wrap(argv, command.env, room.root, command.cwd)
@@ -250,8 +257,9 @@ class Carrier:
 
     async def _collect(self, job: Job, room: Room, held: Held, ending: Ending) -> tuple[Ending, Collected]:
         """What it left, and how it ended: an action whose outputs or inputs are not as they have to be has failed."""
+        status = INVALID_ARGUMENT
         try:
-            found = await self._send_outputs(job.content, job.command, room)
+            found = await self._send_outputs(job, room)
             changed = await held.give_back()
             if not changed:
                 return ending, found
@@ -261,16 +269,20 @@ class Carrier:
             trouble = f"it wrote to its inputs ({named}), which are shared and not to be changed"
         except Invalid as error:
             trouble = str(error)
+            if isinstance(error, AbsoluteLink):
+                # What the API asks for of a front end whose strategy is to disallow them.
+                status = FAILED_PRECONDITION
         except Refused as error:
             trouble = error.reason
         message = f"{ending.message}; {trouble}" if ending.message else trouble
-        return Ending(ending.exit_code, message, ending.status or INVALID_ARGUMENT), Collected()
+        return Ending(ending.exit_code, message, ending.status or status), Collected()
 
-    async def _send_outputs(self, content: Content, command: Command, room: Room) -> Collected:
+    async def _send_outputs(self, job: Job, room: Room) -> Collected:
+        look = partial(collect, room.root, job.command, is_root=job.layout.is_root)
         for looks_left in range(LOOKS_MAX - 1, -1, -1):
             try:
-                found = await _to_end(collect, room.root, command)
-                await content.send(list(found.blobs.values()))
+                found = await _to_end(look)
+                await job.content.send(list(found.blobs.values()))
                 return found
             except Changed as error:
                 if not looks_left:

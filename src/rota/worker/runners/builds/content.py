@@ -47,6 +47,7 @@ _BROKEN = "Internal error from Core"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 _INVALID_ARGUMENT, _NOT_FOUND = 3, 5
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _OPTIONS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1_000)]
 
 T = TypeVar("T")
@@ -55,6 +56,10 @@ M = TypeVar("M", bound=Message)
 
 class ContentAway(Exception):
     """Content could not be read or written; nobody's fault, and worth another try."""
+
+
+class ContentDenied(Exception):
+    """A front end does not let this worker in: it presents no token there, or one that is not good."""
 
 
 class ContentMissing(Exception):
@@ -305,7 +310,7 @@ class Content:
         return await self._patiently(lambda: call(asked, metadata=self._said, timeout=ANSWER_S))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer; if nobody answers the call is made again for a while."""
+        """The answer; if there is none the call is made again for a while. Raises ContentAway, ContentDenied."""
         loop = asyncio.get_running_loop()
         until, tries = loop.time() + PATIENCE_S, 0
         while True:
@@ -314,6 +319,8 @@ class Content:
             except TimeoutError:
                 raise ContentAway(f"{self._url} stopped in the middle of an answer") from None
             except grpc.aio.AioRpcError as error:
+                if error.code() in _DENIED:
+                    raise ContentDenied(f"{self._url} does not let this worker in: {_said_by(error)}") from None
                 is_lost = error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == _BROKEN
                 if not is_lost or loop.time() > until:
                     raise ContentAway(f"{self._url} does not answer as it should: {_said_by(error)}") from None

@@ -20,7 +20,7 @@ from rota.worker.runners.builds.actions import Command, Output
 from rota.worker.runners.builds.content import Blob, Changed
 from rota.worker.runners.builds.sandbox import INSIDE
 from rota.worker.runners.builds.shelf import hash_file
-from rota.worker.runners.builds.staging import is_within
+from rota.worker.runners.builds.staging import is_within, resolve
 from rota.worker.runners.builds.trees import Invalid, check_link
 
 _KINDS = {
@@ -44,9 +44,12 @@ class Collected(Struct):
     kept: list[tuple[Digest, bool, str]] = field(default_factory=list[tuple[Digest, bool, str]])
 
 
-def collect(root: str, command: Command) -> Collected:
-    """Look at every output; those that are not there are left out. Raises Invalid, Changed."""
-    collector = _Collector(root, command)
+def collect(root: str, command: Command, *, is_root: bool = False) -> Collected:
+    """Look at every output; those that are not there are left out. Raises Invalid, Changed.
+
+    `is_root` says that the action's folder was its root file system.
+    """
+    collector = _Collector(root, command, is_root)
     for output in command.outputs:
         try:
             collector.look(output)
@@ -56,8 +59,9 @@ def collect(root: str, command: Command) -> Collected:
 
 
 class _Collector:
-    def __init__(self, root: str, command: Command) -> None:
+    def __init__(self, root: str, command: Command, is_root: bool) -> None:
         self._root = root
+        self._is_root = is_root
         self._command = command
         self._entries = 0
         self.found = Collected()
@@ -72,8 +76,8 @@ class _Collector:
             return
         if stat.S_ISLNK(about.st_mode):
             link = rx.OutputSymlink(path=output.name, target=self._target(path))
-            is_folder = os.path.isdir(path)
-            (self.found.folder_links if is_folder else self.found.file_links).append(link)
+            links = self.found.folder_links if self._leads_to_folder(path) else self.found.file_links
+            links.append(link)
         elif stat.S_ISDIR(about.st_mode):
             self.found.folders.append(self._folder(output, path))
         else:
@@ -87,10 +91,16 @@ class _Collector:
         if not output.path:
             return self._root
         parent, _, name = output.path.rpartition("/")
-        place = os.path.realpath(f"{self._root}/{parent}" if parent else self._root)
+        place = resolve(self._root, parent, is_root=self._is_root)
         if not is_within(self._root, place):
             raise Invalid(f"its output {output.name[:200]!r} is outside of its folder, through a symbolic link")
         return f"{place}/{name}"
+
+    def _leads_to_folder(self, path: str) -> bool:
+        try:
+            return os.path.isdir(resolve(self._root, self._below(path), is_root=self._is_root))
+        except Invalid:  # a link that leads to itself
+            return False
 
     def _below(self, path: str) -> str:
         return path[len(self._root) + 1 :]
@@ -110,9 +120,14 @@ class _Collector:
         return digest, is_executable
 
     def _target(self, path: str) -> str:
-        """Where a link leads, if it stays in the action's folder. An absolute one is made relative."""
+        """Where a link leads, if it stays in the action's folder. An absolute one into that is made relative.
+
+        Out of a root file system no link leads: there it is as the action made it.
+        """
         target = os.readlink(path)
         below = self._below(path)
+        if self._is_root:
+            return _text(target, "a symbolic link in its outputs leads to")
         for root in (self._root, INSIDE):
             if is_within(root, os.path.normpath(target)):
                 below_root = os.path.normpath(target)[len(root) :]

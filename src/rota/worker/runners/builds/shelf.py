@@ -79,7 +79,7 @@ class Shelf:
         return [_key_of(where, name) for _, name, where in sorted(found)]
 
     def put(self, key: Key, content: bytes) -> None:
-        """Keep small content. Raises WrongContent."""
+        """Keep small content that a front end gave. Raises WrongContent."""
         if len(content) != key.digest.size or hashlib.sha256(content).hexdigest() != key.digest.hash:
             raise WrongContent(f"what was read as {key.digest.hash} is something else")
         part = self.part()

@@ -16,6 +16,8 @@ from rota.worker.runners.builds.trees import Invalid, Layout
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 # What it says about names that it cannot have.
 _NO_NAME = (errno.EILSEQ, errno.ENAMETOOLONG, errno.EINVAL)
+# As many as the kernel follows on one path.
+LINKS_MAX = 40
 
 
 def stage(
@@ -50,9 +52,9 @@ def stage(
         if error.errno in _NO_NAME:
             raise Invalid(f"its input tree has names that this machine cannot have: {error}") from None
         raise
-    _check_cwd(root, command.cwd)
+    _check_cwd(root, command.cwd, layout.is_root)
     for output in command.outputs:
-        _make_parents(folder, root, output)
+        _make_parents(folder, root, output, layout.is_root)
 
 
 def _make_folder(folder: BuildFolder, path: str) -> None:
@@ -87,18 +89,18 @@ def _make_empty(path: str, mode: int) -> None:
         os.close(file)
 
 
-def _check_cwd(root: str, cwd: str) -> None:
-    place = os.path.realpath(f"{root}/{cwd}")
+def _check_cwd(root: str, cwd: str, is_root: bool) -> None:
+    place = resolve(root, cwd, is_root=is_root)
     if not is_within(root, place) or not os.path.isdir(place):
         raise Invalid(f"its working directory {cwd[:200]!r} is no folder of its input tree")
 
 
-def _make_parents(folder: BuildFolder, root: str, output: Output) -> None:
+def _make_parents(folder: BuildFolder, root: str, output: Output, is_root: bool) -> None:
     """The folder of an output; inputs may be links, so it is looked up where it really is."""
     parent = output.path.rpartition("/")[0]
     if not parent:
         return
-    place = os.path.realpath(f"{root}/{parent}")
+    place = resolve(root, parent, is_root=is_root)
     if not is_within(root, place):
         raise Invalid(f"its output {output.name[:200]!r} is outside of the action's folder, through a symbolic link")
     missing: list[str] = []
@@ -110,6 +112,40 @@ def _make_parents(folder: BuildFolder, root: str, output: Output) -> None:
             _make_folder(folder, path)
         except FileExistsError:
             raise Invalid(f"its output {output.name[:200]!r} is below an input that is no folder") from None
+
+
+def resolve(root: str, path: str, *, is_root: bool) -> str:
+    """Where a path below the action's folder is when its symbolic links are followed. Nothing may run there meanwhile.
+
+    In a root file system links are followed as its own programs follow them, and so never out of it.
+    """
+    if not is_root:
+        return os.path.realpath(f"{root}/{path}")
+    left, place = path.split("/")[::-1], [root]
+    links = 0
+    while left:
+        part = left.pop()
+        if part == "..":
+            del place[max(1, len(place) - 1) :]
+        elif part not in ("", "."):
+            target = _target_of("/".join((*place, part)))
+            if target is None:
+                place.append(part)
+                continue
+            links += 1
+            if links > LINKS_MAX:
+                raise Invalid(f"{path[:200]!r} leads through more than {LINKS_MAX} symbolic links")
+            if target.startswith("/"):
+                del place[1:]
+            left += target.split("/")[::-1]
+    return "/".join(place)
+
+
+def _target_of(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
 
 
 def is_within(root: str, path: str) -> bool:

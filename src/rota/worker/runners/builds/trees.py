@@ -8,13 +8,11 @@ import asyncio
 from msgspec import Struct
 
 from rota.core.ids import Digest
-from rota.wire.reapi.directories import climb_of, list_directory, read_directory
+from rota.wire.reapi.directories import ABSOLUTE, climb_of, list_directory, read_directory
 from rota.wire.reapi.limits import DIRECTORY_BYTES_MAX, PATH_BYTES_MAX, TREE_DEPTH_MAX, TREE_PATHS_MAX
 from rota.wire.reapi.memory import Memory
 from rota.worker.runners.builds.content import Content
 
-# The folders that a root file system is recognised by: clients make them as mount points.
-_ROOT_FOLDERS = ("dev", "proc", "tmp")
 # So many are laid out before others of the worker have their turn.
 SLICE = 5_000
 
@@ -23,12 +21,17 @@ class Invalid(Exception):
     """What was asked for cannot be carried out by anybody; the text says why."""
 
 
+class AbsoluteLink(Invalid):
+    """A link has an absolute target, which the front end says it disallows."""
+
+
 class Folder(Struct, frozen=True):
     """One folder of an input tree, checked."""
 
     files: tuple[tuple[str, Digest, bool], ...]
     folders: tuple[tuple[str, Digest], ...]
     links: tuple[tuple[str, str], ...]
+    is_root: bool = False
 
     @property
     def entries(self) -> int:
@@ -36,12 +39,14 @@ class Folder(Struct, frozen=True):
         return 1 + len(self.files) + len(self.folders) + len(self.links)
 
 
-class Layout(Struct, frozen=True):
+class Layout(Struct):
     """What is to be made on disk: paths below the action's folder, and parents before what is in them."""
 
     folders: list[str]
     files: list[tuple[str, Digest, bool]]
     links: list[tuple[str, str]]
+    # It is a root file system: the action runs in it, and no link leads out.
+    is_root: bool = False
 
 
 class Folders:
@@ -60,6 +65,7 @@ class Folders:
             deeper: list[tuple[str, Digest]] = []
             for path, digest in level:
                 folder = known[digest]
+                layout.is_root |= not path and folder.is_root
                 entries += folder.entries
                 # A tree may name one folder many times over, and so grow without end from a few bytes.
                 if entries > TREE_PATHS_MAX:
@@ -74,6 +80,8 @@ class Folders:
                     layout.folders.append(f"{path}{name}")
                     deeper.append((f"{path}{name}/", below))
             if not deeper:
+                if not layout.is_root:
+                    _check_links(layout)
                 return layout
             level = deeper
         raise Invalid(f"its input tree is deeper than {TREE_DEPTH_MAX} folders")
@@ -98,12 +106,6 @@ class Folders:
         return found
 
 
-def is_root_tree(layout: Layout) -> bool:
-    """Whether an input tree is a root file system."""
-    tops = dict.fromkeys(path for path in layout.folders if "/" not in path)
-    return all(name in tops for name in _ROOT_FOLDERS)
-
-
 def read_folder(raw: bytes, digest: Digest) -> Folder:
     """A folder from its message. Refuses what is none."""
     what = f"the directory {digest.hash} of its input tree"
@@ -113,10 +115,19 @@ def read_folder(raw: bytes, digest: Digest) -> Folder:
         tuple((node.name, file, node.is_executable) for node, file in zip(message.files, listing.files, strict=True)),
         tuple((node.name, folder) for node, folder in zip(message.directories, listing.directories, strict=True)),
         tuple((node.name, node.target) for node in message.symlinks),
+        listing.is_root,
     )
+
+
+def _check_links(layout: Layout) -> None:
+    for path, target in layout.links:
+        check_link(path, target)
 
 
 def check_link(path: str, target: str) -> None:
     """Refuse a symbolic link at a path below the action's folder that leads out of it, by its words alone."""
-    if climb_of(target, f"{path[:200]!r}") > path.count("/"):
+    climb = climb_of(target, f"{path[:200]!r}")
+    if climb == ABSOLUTE:
+        raise AbsoluteLink(f"the link {path[:200]!r} leads to the absolute path {target[:200]!r}")
+    if climb > path.count("/"):
         raise Invalid(f"the link {path[:200]!r} leads to {target[:200]!r}, outside of the action's folder")
